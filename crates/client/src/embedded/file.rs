@@ -5,7 +5,7 @@
 use super::EmbeddedClient;
 use bytes::Bytes;
 use forebay_server::delegate::{
-    Fallocate, Handle, LockOutcome, OpenedFile, SeekTarget, WantedLock,
+    ChangeMark, Fallocate, Handle, LockOutcome, OpenedFile, SeekTarget, WantedLock,
 };
 use forebay_server::proto::locks::{HeldLock, LockMode, LockSpace};
 use forebay_server::{Attr, Caller, Delegate, Fid, Result, SetAttr};
@@ -50,6 +50,13 @@ impl EmbeddedFile {
     pub(crate) fn read(&self, offset: u64, len: u32) -> Result<Bytes> {
         self.delegate.kernel_pages.write_back_dirty(self.fid);
         self.delegate.read(self.handle, offset, len)
+    }
+
+    /// The first of several ranges, and a mark by which it can be told later whether they are still what reads return: see
+    /// [`Delegate::read_ahead`].
+    pub(crate) fn read_ahead(&self, ranges: &[Range<u64>]) -> Result<(Bytes, Option<ChangeMark>)> {
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
+        self.delegate.read_ahead(self.handle, ranges)
     }
 
     /// Writes some bytes; [`EmbeddedFile::show_elsewhere`] follows the last.

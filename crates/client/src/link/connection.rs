@@ -10,7 +10,7 @@ use super::wire::{
     Hello, MAX_HEAD_BYTES, MAX_INLINE_BYTES, MAX_LONG_HEAD_BYTES, MAX_PACKET_BYTES, Packet,
     PacketPrefix, SHARED_BYTES, Secret, ServedMember, VERSION, Welcome,
 };
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
@@ -41,6 +41,8 @@ pub(super) enum BulkTransfer<'a> {
     Write(&'a [u8]),
     /// At most [`SHARED_BYTES`].
     Read(&'a mut [u8]),
+    /// A descriptor comes with the reply.
+    Descriptor(&'a mut Option<OwnedFd>),
 }
 
 /// Whether a request is still being carried out: asked when its reply does not come.
@@ -146,7 +148,7 @@ impl Connection {
         read: impl FnOnce(&[u8]) -> Result<T, LinkError>,
     ) -> Result<(T, usize), ConnectionError> {
         let (sent, wanted) = match &bulk {
-            BulkTransfer::None => (&[][..], 0),
+            BulkTransfer::None | BulkTransfer::Descriptor(_) => (&[][..], 0),
             BulkTransfer::Write(bytes) => (*bytes, 0),
             BulkTransfer::Read(into) => (&[][..], into.len()),
         };
@@ -154,7 +156,7 @@ impl Connection {
             self.share(check)?;
         }
         let number = self.send(request, sent)?;
-        let received = self.reply(number, check)?;
+        let mut received = self.reply(number, check)?;
         let packet = Packet::decode(&self.buffer[..received.bytes]);
         let packet = packet.ok_or_else(|| broken(LinkError::Unreadable("a packet")))?;
         let came = match packet.prefix.shared {
@@ -173,6 +175,9 @@ impl Connection {
                     }
                     (_, None) => return Err(broken(LinkError::Unreadable("shared bytes"))),
                 }
+            }
+            BulkTransfer::Descriptor(into) if came == 0 && packet.prefix.head > 0 => {
+                *into = received.descriptor.take();
             }
             _ if came > 0 => return Err(broken(LinkError::Unreadable("unasked bytes"))),
             _ => {}

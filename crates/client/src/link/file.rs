@@ -6,6 +6,7 @@ use super::LinkClient;
 use super::connection::BulkTransfer;
 use super::error::{CallError, LinkError};
 use super::process_local::ProcessLocal;
+use super::read_ahead::ReadAhead;
 use super::request::{FileRequest, Opened, ReopenFile, Request};
 use super::session::{LinkSession, SessionError};
 use crate::OpenOptions;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use forebay_server::delegate::{Fallocate, SeekTarget};
 use forebay_server::proto::locks::{HeldLock, LockSpace};
 use forebay_server::{Attr, Fid};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +34,7 @@ struct OpenedInProcess {
     session: Arc<LinkSession>,
     file: u64,
     open: AtomicBool,
+    ahead: Mutex<ReadAhead>,
 }
 
 impl LinkFile {
@@ -49,11 +52,7 @@ impl LinkFile {
             client,
             fid: opened.fid,
             options: again.bits(),
-            opened: ProcessLocal::new(OnceLock::from(OpenedInProcess {
-                session,
-                file: opened.file,
-                open: AtomicBool::new(true),
-            })),
+            opened: ProcessLocal::new(OnceLock::from(OpenedInProcess::new(session, opened.file))),
         }
     }
 
@@ -69,11 +68,7 @@ impl LinkFile {
         let (opened, session): (Opened, _) = self
             .client
             .call(&Request::Reopen(self.client.caller, again))?;
-        let opened = OpenedInProcess {
-            session,
-            file: opened.file,
-            open: AtomicBool::new(true),
-        };
+        let opened = OpenedInProcess::new(session, opened.file);
         // If another thread was faster, this one is closed again.
         Ok(here.get_or_init(|| opened))
     }
@@ -88,10 +83,7 @@ impl LinkFile {
 
     /// Reads into the first bytes of `into`; how many came.
     pub fn read_into(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
-        let len = into.len() as u32;
-        let read = FileRequest::Read { offset, len };
-        let ((), came) = self.opened()?.call(read, BulkTransfer::Read(into))?;
-        Ok(came)
+        self.opened()?.read_into(into, offset)
     }
 
     pub fn read(&self, offset: u64, len: u32) -> Result<Bytes, CallError> {
@@ -156,6 +148,41 @@ impl LinkFile {
 }
 
 impl OpenedInProcess {
+    fn new(session: Arc<LinkSession>, file: u64) -> OpenedInProcess {
+        OpenedInProcess {
+            session,
+            file,
+            open: AtomicBool::new(true),
+            ahead: Mutex::default(),
+        }
+    }
+
+    fn read_into(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
+        // Of threads that read at once, one goes on where it was, and the others ask.
+        if let Some(mut ahead) = self.ahead.try_lock()
+            && !into.is_empty()
+        {
+            if ahead.take(into, offset, |mark| self.session.is_current(mark)) {
+                return Ok(into.len());
+            }
+            if let Some(records) = ahead.next_records(offset, into.len())
+                && self.session.has_change_counters()
+            {
+                let bulk = BulkTransfer::Read(ahead.buffer(&records));
+                match self.call(FileRequest::ReadAhead(records), bulk) {
+                    Ok((mark, came)) => return Ok(ahead.fill(records, came, mark, into)),
+                    // Memory to share, perhaps, which a smaller read needs not.
+                    Err(CallError::Link(LinkError::Local(_))) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let len = into.len() as u32;
+        let read = FileRequest::Read { offset, len };
+        let ((), came) = self.call(read, BulkTransfer::Read(into))?;
+        Ok(came)
+    }
+
     fn call<T: DeserializeOwned>(
         &self,
         request: FileRequest,

@@ -116,6 +116,12 @@ fn requests() -> Vec<Request<'static>> {
             offset: 1,
             len: 100,
         },
+        FileRequest::ReadAhead(Records {
+            start: 0,
+            len: 100,
+            stride: 200,
+            count: 9,
+        }),
         FileRequest::Write { offset: 3 },
         FileRequest::Commit,
         FileRequest::SetLen(5000),
@@ -169,6 +175,7 @@ fn requests() -> Vec<Request<'static>> {
         Request::Team(3, TeamRequest::Leave),
         Request::Progress(1, 1),
         Request::ShareBuffer,
+        Request::ChangeCounters,
     ]);
     all
 }

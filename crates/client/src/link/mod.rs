@@ -21,6 +21,7 @@ mod file;
 mod fuzz;
 mod polling;
 mod process_local;
+mod read_ahead;
 mod request;
 pub mod server;
 mod session;

@@ -132,6 +132,8 @@ pub(crate) enum Request<'a> {
     Progress(u64, u32),
     /// From now on the buffer that comes with this packet is shared. Replies `()`.
     ShareBuffer,
+    /// Replies `()`; the memory of the server's change counters comes with it.
+    ChangeCounters,
 }
 
 /// How a path is opened.
@@ -165,6 +167,9 @@ pub(crate) struct Opened {
 pub(crate) enum FileRequest {
     /// Replies `()`; the bytes come with it.
     Read { offset: u64, len: u32 },
+    /// Replies `Option<ChangeMark>`, of before the records were read; the bytes of the first ones come with it. Only the last of these is
+    /// short, at the end of the file. `None`: the bytes must not be kept.
+    ReadAhead(Records),
     /// Writes the bytes that come with it. Replies `()`.
     Write { offset: u64 },
     /// Replies `()`.
@@ -191,6 +196,35 @@ pub(crate) enum FileRequest {
     TestLock(FileLock),
     /// Commits and closes. Replies `()`; the file is closed also if that fails.
     Close,
+}
+
+/// Records of one length, a fixed stride apart, none overlapping the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Records {
+    /// Offset of the first.
+    pub start: u64,
+    /// Bytes of each.
+    pub len: u32,
+    /// Bytes from the start of one to that of the next.
+    pub stride: u64,
+    pub count: u32,
+}
+
+impl Records {
+    /// Of all of them.
+    pub fn bytes(&self) -> usize {
+        (self.len as usize).saturating_mul(self.count as usize)
+    }
+
+    /// `None`: they are empty, overlap, or go on behind the last offset.
+    pub fn ranges(&self) -> Option<Vec<Range<u64>>> {
+        let len = u64::from(self.len);
+        let behind = u64::from(self.count).checked_sub(1)?;
+        let last = self.start.checked_add(self.stride.checked_mul(behind)?)?;
+        let fits = len > 0 && self.stride >= len && last.checked_add(len).is_some();
+        let start = |n: u32| self.start + u64::from(n) * self.stride;
+        fits.then(|| (0..self.count).map(|n| start(n)..start(n) + len).collect())
+    }
 }
 
 impl FileRequest {

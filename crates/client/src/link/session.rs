@@ -6,17 +6,21 @@ use super::connection::{BulkTransfer, Connection, ConnectionError, WELCOME_LIMIT
 use super::error::{CallError, LinkError};
 use super::request::{CallFailure, CallProgress, Request};
 use super::wire::ServedMember;
+use forebay_server::delegate::{ChangeMark, SharedChangeCounters};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Calls of one process that can be under way at once.
 const MAX_CONNECTIONS: usize = 128;
 /// Connections that stay open without a call.
 const MAX_IDLE: usize = 16;
+/// How long a server that was there is taken to be: none starts in so short a time.
+const SEEN_FOR: Duration = Duration::from_millis(1);
 /// How often a request that has not arrived, though the server answers, is waited for once more.
 const MAX_UNKNOWN: u32 = 3;
 
@@ -30,6 +34,10 @@ pub(super) struct LinkSession {
     connections: Mutex<ConnectionPool>,
     returned: Condvar,
     ended: AtomicBool,
+    changes: OnceLock<Option<SharedChangeCounters>>,
+    /// When the server was last seen to be there, since `began`.
+    began: Instant,
+    seen: AtomicU64,
 }
 
 #[derive(Default)]
@@ -62,6 +70,9 @@ impl LinkSession {
             connections: Mutex::default(),
             returned: Condvar::new(),
             ended: AtomicBool::new(false),
+            changes: OnceLock::new(),
+            began: Instant::now(),
+            seen: AtomicU64::new(0),
         })
     }
 
@@ -78,6 +89,36 @@ impl LinkSession {
         if let Some(mut connections) = self.connections.try_lock() {
             connections.idle.clear();
         }
+    }
+
+    /// Whether bytes that were read after this mark are still what a read returns: nothing has changed, and the server is there. For it
+    /// is asked so often that no other server can have taken its place and changed the file meanwhile.
+    pub fn is_current(&self, mark: ChangeMark) -> bool {
+        let changes = self.changes.get().and_then(Option::as_ref);
+        if self.is_ended() || !changes.is_some_and(|changes| changes.is_current(mark)) {
+            return false;
+        }
+        let now = self.began.elapsed().as_micros() as u64;
+        if now.saturating_sub(self.seen.load(Ordering::Relaxed)) < SEEN_FOR.as_micros() as u64 {
+            return true;
+        }
+        let ended = self.find_end();
+        self.seen.store(now, Ordering::Relaxed);
+        !ended
+    }
+
+    /// Whether the server's change counters can be seen. Asked for once.
+    pub fn has_change_counters(&self) -> bool {
+        let ask = || {
+            let mut memory = None;
+            let asked = self.call::<()>(
+                &Request::ChangeCounters,
+                BulkTransfer::Descriptor(&mut memory),
+            );
+            asked.ok()?;
+            SharedChangeCounters::new(&memory?).ok()
+        };
+        self.changes.get_or_init(ask).is_some()
     }
 
     /// Makes a call; the reply, and how many bytes came with it. `NotMade` only if the server has ended before it got the request.

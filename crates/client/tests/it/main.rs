@@ -5,6 +5,7 @@ mod backends;
 mod damage;
 mod files;
 mod link;
+mod read_ahead;
 mod stage;
 mod staging;
 mod team;

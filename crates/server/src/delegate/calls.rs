@@ -4,6 +4,7 @@
 //! is recorded when they are dropped for an open, a lock or an fsync; a commit of this node advances it, unless another node's
 //! commit came in between.
 use super::Delegate;
+use super::change_counters::{ChangeCounters, ChangeMark};
 use super::combine::NewFile;
 use super::counted_open::CountedOpen;
 use super::handles::{Handle, OpenHandle};
@@ -17,10 +18,13 @@ use crate::{Attr, Caller, Fid, Kind, OpenFlags, Result};
 use bytes::Bytes;
 use forebay_proto::files;
 use rustix::io::Errno;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Of a directory: what is made in it takes its group.
 const SETGID: u32 = 0o2000;
+/// Pieces that ranges read ahead may have in all, about: for more of them fewer ranges are read.
+const MAX_AHEAD_PIECES: usize = 4096;
 /// Bytes copied at a time.
 const COPY_STEP: u64 = 1 << 20;
 /// Bytes copied in one call; the caller asks again for the rest.
@@ -191,6 +195,51 @@ impl Delegate {
         };
         self.ctx.counters.read(bytes.len());
         Ok(bytes)
+    }
+
+    /// Reads several ranges of one length, in order and none overlapping the next, into one buffer, for a client that has not asked for
+    /// all of them yet: so less may come, down to the first range. Ends short only behind what it has, or at the end of the file.
+    ///
+    /// The mark is of before they were read; `None`: what is kept of them cannot be told to be current.
+    ///
+    /// # Errors
+    /// As for a read of the first range.
+    pub fn read_ahead(
+        &self,
+        handle: Handle,
+        ranges: &[Range<u64>],
+    ) -> Result<(Bytes, Option<ChangeMark>)> {
+        let Some(first) = ranges.first() else {
+            return Ok((Bytes::new(), None));
+        };
+        let open = self.ctx.table.get_readable(handle)?;
+        let (mark, generation, size) = {
+            let state = open.file.state.lock();
+            // A kernel with the writeback cache may have newer bytes.
+            let is_known = !self.kernel_pages.keeps_dirty_pages() || !state.fills.has_writers();
+            let mark = (is_known && !self.ctx.posix).then(|| state.change_mark());
+            (mark, state.attr.generation, state.size())
+        };
+        let inside = ranges.partition_point(|range| range.end <= size);
+        if mark.is_some() && inside > 1 {
+            let _at = self.ctx.counters.begin();
+            let ranges = &ranges[..inside];
+            let read = self
+                .reader
+                .read_ranges(&open.file, ranges, generation, MAX_AHEAD_PIECES);
+            if let Ok((bytes, _)) = read {
+                self.ctx.counters.read(bytes.len());
+                return Ok((bytes, mark));
+            }
+        }
+        // Whatever is the matter with what follows, the first range is read as any other.
+        let bytes = self.read(handle, first.start, (first.end - first.start) as u32)?;
+        Ok((bytes, mark))
+    }
+
+    /// The memory of the change counters, which [`Delegate::read_ahead`] marks.
+    pub fn change_counters(&self) -> &ChangeCounters {
+        &self.ctx.changes
     }
 
     /// Append handles ignore `offset`. All or nothing. Answers where the bytes went.

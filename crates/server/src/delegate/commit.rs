@@ -179,7 +179,10 @@ impl LayerCommitter {
             }
             Err(CommitFailure::Refused(e)) if e.errno() == Errno::STALE => {
                 // Nobody can read these bytes any more, nor ever publish them.
-                file.state.lock().committing = None;
+                let mut state = file.state.lock();
+                state.committing = None;
+                state.content_changes();
+                drop(state);
                 self.free_bytes(&attempt.layer.above(0));
                 Err(e)
             }
@@ -354,6 +357,7 @@ fn move_to_windows(
     sync: bool,
 ) {
     state.committing = None;
+    state.content_changes();
     if !sync {
         let staged = attempt.staged.iter().map(|part| part.member);
         state.unsynced.logs.extend(attempt.layer.logs());

@@ -2,6 +2,7 @@
 //! attributes and generation.
 //!
 //! Invariant: a view only moves a file forward (`FileState::observe`); replies may arrive out of order.
+use super::change_counters::ChangeCounters;
 use super::combine::RequestCombiner;
 use super::deferred_close::DeferredCloses;
 use super::directory_paths::DirectoryPaths;
@@ -41,6 +42,8 @@ pub(super) struct DelegateContext {
     pub kernel_leases: KernelLeases,
     /// Files of which reads are noted (`page_drops`).
     pub noted_files: AtomicUsize,
+    /// When bytes that other processes keep of files may be old.
+    pub changes: Arc<ChangeCounters>,
     /// Where directories are.
     pub directory_paths: DirectoryPaths,
     /// Codec hints of files of which nobody says anything.

@@ -6,6 +6,7 @@
 //! - A file that nothing holds stays cached as idle for a while: its windows, and what pages the kernel may hold, are
 //!   right if its generation is unchanged when it is opened again.
 //! - A file with pending writes is never idle.
+use super::change_counters::ChangeCounters;
 use super::counted_open::CountedOpen;
 use super::open_file::{FILE_MEMORY, OpenFile};
 use super::prefetch::handle_state::ReadWatch;
@@ -112,12 +113,13 @@ pub struct OpenFileTable {
     handles: RwLock<HashMap<Handle, Arc<OpenHandle>>>,
     next: AtomicU64,
     files: Mutex<KnownFiles>,
+    changes: Arc<ChangeCounters>,
     forgot: AtomicBool,
 }
 
 impl OpenFileTable {
     /// Nothing is known yet. Idle files take at most about `idle_bytes` of memory.
-    pub fn new(idle_bytes: u64) -> OpenFileTable {
+    pub fn new(idle_bytes: u64, changes: Arc<ChangeCounters>) -> OpenFileTable {
         let most = (idle_bytes / FILE_MEMORY).clamp(1, MAX_IDLE) as usize;
         OpenFileTable {
             handles: RwLock::default(),
@@ -126,6 +128,7 @@ impl OpenFileTable {
                 held: HashMap::new(),
                 idle: LruCache::new(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN)),
             }),
+            changes,
             forgot: AtomicBool::default(),
         }
     }
@@ -137,8 +140,8 @@ impl OpenFileTable {
             Some(file) => file.clone(),
             None => {
                 let idle = known.idle.pop(&attr.fid);
-                let file =
-                    idle.unwrap_or_else(|| Arc::new(OpenFile::new(attr.clone(), !self.forgot())));
+                let new = || OpenFile::new(attr.clone(), self.changes.clone(), !self.forgot());
+                let file = idle.unwrap_or_else(|| Arc::new(new()));
                 known.held.insert(attr.fid, file.clone());
                 file
             }
@@ -232,6 +235,8 @@ impl OpenFileTable {
             let mut state = file.state.lock();
             if flags.write {
                 state.fills.add_writer();
+                // From now on the kernel may have newer bytes than this node (writeback cache).
+                state.content_changes();
             }
             state.size()
         };

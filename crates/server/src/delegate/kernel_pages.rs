@@ -68,6 +68,11 @@ impl KernelPages {
         *self.mount.write() = mount;
     }
 
+    /// Whether the kernel may have newer bytes of a file that programs have open for writing than this node.
+    pub fn keeps_dirty_pages(&self) -> bool {
+        self.mount.read().is_some()
+    }
+
     /// A file is about to be read or changed around the mount: see [`MountCaches::write_back_dirty`].
     pub fn write_back_dirty(&self, fid: Fid) -> bool {
         let mount = self.mount.read().clone();

@@ -26,6 +26,7 @@
 //! | `TrafficCounters` | `traffic` | counters of the requests of a mount or library |
 //! | `DeferredCloses` | `deferred_close` | work that closes could not finish, and when it is retried |
 //! | `DirectoryPaths` | `directory_paths` | where directories are, for codec hints by path |
+//! | `ChangeCounters` | `change_counters` | when bytes that other processes keep of files may be old |
 //! | `KernelLeases` | `kernel_leases` | what this node's kernel may keep because its owner leased it |
 //! | `RequestCombiner` | `combine` | requests of this node that ask another member the same thing at once |
 //! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
@@ -43,6 +44,7 @@
 //!   A commit whose outcome is unknown (the owner did not answer) is sent again under the same token before anything else.
 //! - The owner hears of a close only when all writes before it are published; a file removed meanwhile waits for them.
 mod calls;
+mod change_counters;
 mod close_finisher;
 mod combine;
 mod commit;
@@ -90,6 +92,7 @@ mod writeback_errors;
 pub use crate::prefetch_config::{KnownReads, PrefetchConfig, PrefetchPolicy};
 use crate::team::Teams;
 use crate::{Config, Consistency, Member, MemberParts, Result};
+pub use change_counters::{ChangeCounters, ChangeMark, SharedChangeCounters};
 use close_finisher::CloseFinisher;
 pub use combine::NewFile;
 use combine::RequestCombiner;
@@ -173,13 +176,15 @@ impl Delegate {
         let member = node.peers.member();
         let teams = Teams::new(node.collectives.clone(), member, config.deadline);
         let counters = Arc::<TrafficCounters>::default();
+        let changes = ChangeCounters::new()?;
         let ctx = Arc::new(DelegateContext {
-            table: OpenFileTable::new(config.memory / 16),
+            table: OpenFileTable::new(config.memory / 16, changes.clone()),
             counters: counters.clone(),
             deferred_closes: Arc::default(),
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
             kernel_leases: KernelLeases::default(),
             noted_files: AtomicUsize::default(),
+            changes,
             directory_paths: DirectoryPaths::new(config.codec.names.have_paths()),
             codec_names: config.codec.names.clone(),
             combine: RequestCombiner::new(member),

@@ -13,6 +13,7 @@
 //! - `attr.generation` never goes back.
 //! - A byte leaves `committing` only after the view includes its commit, so a local reader never sees it vanish.
 //! - `commit_lock` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
+use super::change_counters::{ChangeCounters, ChangeMark};
 use super::commit_plan::CommitAttempt;
 use super::drop_notes::DropNotes;
 use super::file_map::FileMap;
@@ -59,6 +60,8 @@ pub struct OpenFile {
 pub struct FileState {
     /// Attributes as of the last view.
     pub attr: Attr,
+    /// Told of every change of what reads return.
+    changes: Arc<ChangeCounters>,
     /// Told when a view moved the generation.
     view_moved: Arc<Condvar>,
     /// Where committed bytes are, as of `attr.generation`.
@@ -119,10 +122,11 @@ impl UnsyncedParts {
 
 impl OpenFile {
     /// A file as its owner described it, with nothing pending. `sync_state_complete`: see [`FileState::sync_state_complete`].
-    pub fn new(attr: Attr, sync_state_complete: bool) -> OpenFile {
+    pub fn new(attr: Attr, changes: Arc<ChangeCounters>, sync_state_complete: bool) -> OpenFile {
         let fid = attr.fid;
         let state = FileState {
             attr,
+            changes,
             view_moved: Arc::default(),
             windows: Intervals::default(),
             map: None,
@@ -201,8 +205,23 @@ impl FileState {
 
     /// Takes this view; the windows are left as they are, and must fit it.
     pub fn replace_view(&mut self, attr: &Attr) {
+        let view = |attr: &Attr| (attr.generation, attr.size);
+        let changes = view(&self.attr) != view(attr);
         self.attr = attr.clone();
+        if changes {
+            self.content_changes();
+        }
         self.view_moved.notify_all();
+    }
+
+    /// What reads of the file return on this node is being changed.
+    pub fn content_changes(&self) {
+        self.changes.advance(self.attr.fid);
+    }
+
+    /// By this it can be told later whether bytes that are read from now on are still what reads return.
+    pub fn change_mark(&self) -> ChangeMark {
+        self.changes.mark(self.attr.fid)
     }
 
     /// The kernel's pages, if they may be older than the view.
@@ -397,9 +416,30 @@ mod tests {
         }
     }
 
+    fn new_file() -> OpenFile {
+        OpenFile::new(attr(5, 10), ChangeCounters::new().unwrap(), true)
+    }
+
+    #[test]
+    fn a_new_view_of_content_or_size_is_a_change_and_one_of_other_attributes_is_none() {
+        let file = new_file();
+        let mut state = file.state.lock();
+        let mark = state.change_mark();
+        state.observe(&Attr {
+            mode: 0o600,
+            ..attr(5, 10)
+        });
+        assert_eq!(state.change_mark(), mark);
+        for newer in [attr(5, 11), attr(6, 11)] {
+            let mark = state.change_mark();
+            state.observe(&newer);
+            assert_ne!(state.change_mark(), mark);
+        }
+    }
+
     #[test]
     fn windows_go_with_their_generation_and_an_old_view_changes_nothing() {
-        let file = OpenFile::new(attr(5, 10), true);
+        let file = new_file();
         let mut state = file.state.lock();
         state.windows.insert(0..10, ByteSource::Hole, |_, _| ());
         assert!(!state.observe(&attr(5, 10)));
@@ -417,7 +457,7 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_for_what_lies_behind_the_end_of_the_view() {
-        let file = OpenFile::new(attr(5, 10), true);
+        let file = new_file();
         let mut state = file.state.lock();
         let source = ByteSource::log(0, 1, 0);
         state.pending.put(20..30, source);
@@ -431,7 +471,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_newer_view_is_woken_by_it_alone() {
-        let file = OpenFile::new(attr(5, 10), true);
+        let file = new_file();
         let far = Instant::now() + Duration::from_secs(600);
         assert!(file.wait_newer(4, far), "there is one");
         assert!(!file.wait_newer(5, Instant::now()), "there is none");
@@ -446,7 +486,7 @@ mod tests {
 
     #[test]
     fn pending_writes_show_in_the_attributes() {
-        let file = OpenFile::new(attr(5, 10), true);
+        let file = new_file();
         let mut state = file.state.lock();
         state.pending.put(
             8..30,

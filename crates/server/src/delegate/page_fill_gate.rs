@@ -37,6 +37,11 @@ impl PageFillGate {
         self.writers = self.writers.saturating_sub(1);
     }
 
+    /// Whether a handle that may write is there.
+    pub fn has_writers(&self) -> bool {
+        self.writers > 0
+    }
+
     /// Whether a fill may begin, as far as the gate knows.
     pub fn is_open(&self) -> bool {
         self.writers == 0 && self.under_way.is_none()

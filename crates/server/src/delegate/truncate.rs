@@ -76,6 +76,7 @@ impl LayerWriter {
         }
         {
             let mut state = file.state.lock();
+            state.content_changes();
             if what.punch || what.zero {
                 state.pending.put(offset..end, ByteSource::Hole);
             }

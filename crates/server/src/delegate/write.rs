@@ -112,6 +112,7 @@ impl LayerWriter {
                 // Written past the page cache: pages that the kernel has for other handles may be old.
                 state.kernel = None;
             }
+            state.content_changes();
             let pending = &mut state.pending;
             let before = pending.intervals.len();
             let source = ByteSource::log(self.ctx.member(), log, addr);

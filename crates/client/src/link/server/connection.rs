@@ -152,6 +152,18 @@ impl Requests<'_> {
                 self.shared = Some(SharedBuffer::received(descriptor, fits)?);
                 ServedReply::of(&Ok(()))
             }
+            Request::ChangeCounters => {
+                let head = ServedReply::of(&Ok(())).head;
+                let prefix = PacketPrefix {
+                    number,
+                    head: head.len() as u32,
+                    ..PacketPrefix::default()
+                };
+                let memory = self.session.change_counters();
+                socket.send(prefix, &head, &[], Some(memory))?;
+                self.connection.answered.store(number, Ordering::SeqCst);
+                return Ok(true);
+            }
             request => {
                 let shared = self.shared.as_ref();
                 let bytes = packet.inline;

@@ -7,17 +7,18 @@ use super::LinkLimits;
 use super::connection::ServedConnection;
 use crate::embedded::{EmbeddedClient, EmbeddedFile};
 use crate::link::request::{
-    CallProgress, FileRequest, JoinTeam, OpenPath, Opened, ReopenFile, Request, TeamRequest,
-    encode_reply,
+    CallProgress, FileRequest, JoinTeam, OpenPath, Opened, Records, ReopenFile, Request,
+    TeamRequest, encode_reply,
 };
 use crate::link::shared_buffer::SharedBuffer;
 use crate::link::wire::{MAX_INLINE_BYTES, SHARED_BYTES, Secret};
 use crate::team::EmbeddedTeam;
 use crate::{OpenOptions, TeamSpec};
 use bytes::Bytes;
-use forebay_server::delegate::{Fallocate, SeekTarget};
+use forebay_server::delegate::{ChangeMark, Fallocate, SeekTarget};
 use forebay_server::{Attr, Caller, Delegate, Error, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -294,9 +295,16 @@ impl Session {
             Request::Progress(connection, request) => {
                 ServedReply::of(&Ok(self.progress(connection, request)))
             }
-            // Answered by the connection, which has the buffer.
-            Request::ShareBuffer => ServedReply::of(&Err::<(), _>(Errno::INVAL.into())),
+            // Answered by the connection, which has the buffer, and sends descriptors.
+            Request::ShareBuffer | Request::ChangeCounters => {
+                ServedReply::of(&Err::<(), _>(Errno::INVAL.into()))
+            }
         }
+    }
+
+    /// The memory of the server's change counters.
+    pub fn change_counters(&self) -> BorrowedFd<'_> {
+        self.delegate.change_counters().as_fd()
     }
 
     fn client(&self, caller: Caller) -> EmbeddedClient {
@@ -388,6 +396,13 @@ impl Session {
                 Ok(bytes) => ServedReply {
                     bytes,
                     ..ServedReply::of(&Ok(()))
+                },
+                Err(e) => ServedReply::of(&Err::<(), _>(e)),
+            },
+            FileRequest::ReadAhead(records) => match read_ahead(file, &records, shared) {
+                Ok((bytes, mark)) => ServedReply {
+                    bytes,
+                    ..ServedReply::of(&Ok(mark))
                 },
                 Err(e) => ServedReply::of(&Err::<(), _>(e)),
             },
@@ -516,15 +531,34 @@ fn read(
     len: u32,
     shared: Option<&SharedBuffer>,
 ) -> Result<ReplyBytes> {
-    let limit = if shared.is_some() {
-        SHARED_BYTES
-    } else {
-        MAX_INLINE_BYTES
-    };
-    if len as usize > limit {
+    if len as usize > most_bytes(shared) {
         return Err(Errno::INVAL.into());
     }
-    let bytes = file.read(offset, len)?;
+    reply_bytes(file.read(offset, len)?, shared)
+}
+
+/// Reads records of which a client keeps what it has not asked for yet.
+fn read_ahead(
+    file: &EmbeddedFile,
+    records: &Records,
+    shared: Option<&SharedBuffer>,
+) -> Result<(ReplyBytes, Option<ChangeMark>)> {
+    if records.bytes() > most_bytes(shared) {
+        return Err(Errno::INVAL.into());
+    }
+    let (bytes, mark) = file.read_ahead(&records.ranges().ok_or(Errno::INVAL)?)?;
+    Ok((reply_bytes(bytes, shared)?, mark))
+}
+
+/// What one call may read.
+fn most_bytes(shared: Option<&SharedBuffer>) -> usize {
+    match shared {
+        Some(_) => SHARED_BYTES,
+        None => MAX_INLINE_BYTES,
+    }
+}
+
+fn reply_bytes(bytes: Bytes, shared: Option<&SharedBuffer>) -> Result<ReplyBytes> {
     match shared {
         Some(shared) if bytes.len() > MAX_INLINE_BYTES => {
             let copied = shared.write(&bytes);

@@ -51,6 +51,20 @@ impl JobProcess {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
+        if signal == rustix::process::Signal::STOP {
+            // A thread that runs just now is stopped a moment later.
+            forebay_testkit::wait::until("all its threads are stopped", || self.is_stopped());
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // The state follows the name, which is in brackets.
+            stat.rsplit_once(')')
+                .is_some_and(|(_, rest)| rest.starts_with(" T"))
+        })
     }
 
     pub fn kill(&mut self) {
