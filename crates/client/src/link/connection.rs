@@ -147,15 +147,43 @@ impl Connection {
         check: ProgressCheck<'_>,
         read: impl FnOnce(&[u8]) -> Result<T, LinkError>,
     ) -> Result<(T, usize), ConnectionError> {
-        let (sent, wanted) = match &bulk {
-            BulkTransfer::None | BulkTransfer::Descriptor(_) => (&[][..], 0),
-            BulkTransfer::Write(bytes) => (*bytes, 0),
-            BulkTransfer::Read(into) => (&[][..], into.len()),
+        let number = match &bulk {
+            BulkTransfer::None | BulkTransfer::Descriptor(_) => self.send(request, &[])?,
+            BulkTransfer::Write(bytes) => {
+                self.share_for(bytes.len(), check)?;
+                self.send(request, bytes)?
+            }
+            BulkTransfer::Read(into) => self.begin_read(request, into.len(), check)?,
         };
-        if sent.len().max(wanted) > MAX_INLINE_BYTES && self.shared.is_none() {
-            self.share(check)?;
+        self.finish(number, bulk, check, read)
+    }
+
+    /// Sends a request with whose reply at most `bytes` come; its number, for [`Connection::finish`].
+    pub fn begin_read(
+        &mut self,
+        request: &Request<'_>,
+        bytes: usize,
+        check: ProgressCheck<'_>,
+    ) -> Result<u32, ConnectionError> {
+        self.share_for(bytes, check)?;
+        self.send(request, &[])
+    }
+
+    fn share_for(&mut self, bytes: usize, check: ProgressCheck<'_>) -> Result<(), ConnectionError> {
+        match bytes > MAX_INLINE_BYTES && self.shared.is_none() {
+            true => self.share(check),
+            false => Ok(()),
         }
-        let number = self.send(request, sent)?;
+    }
+
+    /// Takes the reply to the request that was sent last.
+    pub fn finish<T>(
+        &mut self,
+        number: u32,
+        bulk: BulkTransfer<'_>,
+        check: ProgressCheck<'_>,
+        read: impl FnOnce(&[u8]) -> Result<T, LinkError>,
+    ) -> Result<(T, usize), ConnectionError> {
         let mut received = self.reply(number, check)?;
         let packet = Packet::decode(&self.buffer[..received.bytes]);
         let packet = packet.ok_or_else(|| broken(LinkError::Unreadable("a packet")))?;

@@ -4,11 +4,11 @@
 //! own locks are none of its parent's. A file that has lost its last name and that the parent has closed is gone for it.
 use super::LinkClient;
 use super::connection::BulkTransfer;
-use super::error::{CallError, LinkError};
+use super::error::CallError;
 use super::process_local::ProcessLocal;
-use super::read_ahead::ReadAhead;
+use super::read_pipeline::ReadPipeline;
 use super::request::{FileRequest, Opened, ReopenFile, Request};
-use super::session::{LinkSession, SessionError};
+use super::session::LinkSession;
 use crate::OpenOptions;
 use crate::embedded::FileLock;
 use bytes::Bytes;
@@ -34,7 +34,7 @@ struct OpenedInProcess {
     session: Arc<LinkSession>,
     file: u64,
     open: AtomicBool,
-    ahead: Mutex<ReadAhead>,
+    pipeline: Mutex<ReadPipeline>,
 }
 
 impl LinkFile {
@@ -153,29 +153,16 @@ impl OpenedInProcess {
             session,
             file,
             open: AtomicBool::new(true),
-            ahead: Mutex::default(),
+            pipeline: Mutex::default(),
         }
     }
 
     fn read_into(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
         // Of threads that read at once, one goes on where it was, and the others ask.
-        if let Some(mut ahead) = self.ahead.try_lock()
-            && !into.is_empty()
+        if let Some(mut pipeline) = self.pipeline.try_lock()
+            && let Some(came) = pipeline.read(&self.session, self.file, into, offset)?
         {
-            if ahead.take(into, offset, |mark| self.session.is_current(mark)) {
-                return Ok(into.len());
-            }
-            if let Some(records) = ahead.next_records(offset, into.len())
-                && self.session.has_change_counters()
-            {
-                let bulk = BulkTransfer::Read(ahead.buffer(&records));
-                match self.call(FileRequest::ReadAhead(records), bulk) {
-                    Ok((mark, came)) => return Ok(ahead.fill(records, came, mark, into)),
-                    // Memory to share, perhaps, which a smaller read needs not.
-                    Err(CallError::Link(LinkError::Local(_))) => {}
-                    Err(error) => return Err(error),
-                }
-            }
+            return Ok(came);
         }
         let len = into.len() as u32;
         let read = FileRequest::Read { offset, len };
@@ -189,10 +176,7 @@ impl OpenedInProcess {
         bulk: BulkTransfer<'_>,
     ) -> Result<(T, usize), CallError> {
         let request = Request::File(self.file, request);
-        self.session.call(&request, bulk).map_err(|e| match e {
-            SessionError::NotMade => LinkError::Stale.into(),
-            SessionError::Failed(error) => error,
-        })
+        self.session.call_on_file(&request, bulk)
     }
 
     fn close(&self) -> Result<(), CallError> {

@@ -4,6 +4,7 @@
 //!  Client, File, Team                                server process
 //!  LinkClient     one a Client; connects anew        LinkServer   accepts, and watches for ends
 //!  LinkSession    this process at one server    ->   Session      what the process has open there
+//!  ReadPipeline   small reads of a file, ahead
 //!  Connection     one call at a time            ->   thread       the same calls of the embedded backend
 //! ```
 //!
@@ -22,6 +23,7 @@ mod fuzz;
 mod polling;
 mod process_local;
 mod read_ahead;
+mod read_pipeline;
 mod request;
 pub mod server;
 mod session;

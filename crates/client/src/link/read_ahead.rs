@@ -27,8 +27,6 @@ pub(super) struct ReadAhead {
     /// Reads in a row that went on by the same step.
     run: u32,
     pause: u32,
-    /// Bytes of the next window.
-    budget: usize,
     window: Window,
 }
 
@@ -94,7 +92,6 @@ impl ReadAhead {
         if !goes_on {
             // What is there was of no use, and its memory need not be kept.
             self.window = Window::default();
-            self.budget = MAX_INLINE_BYTES;
             return None;
         }
         if self.pause > 0 {
@@ -104,11 +101,31 @@ impl ReadAhead {
         if self.run < MIN_RUN || len > MAX_RECORD {
             return None;
         }
-        let budget = self.budget.clamp(MAX_INLINE_BYTES, SHARED_BYTES).max(len);
-        self.budget = budget.saturating_mul(2);
+        Some(self.records_from(offset, len))
+    }
+
+    /// The records behind those of the window, if all of these came, and the window was not the first.
+    pub fn following(&self) -> Option<Records> {
+        let Window {
+            records,
+            mark,
+            bytes,
+            ..
+        } = &self.window;
+        let (_, len) = self.last?;
+        let may =
+            mark.is_some() && bytes.len() == records.bytes() && bytes.len() > MAX_INLINE_BYTES;
+        let behind = records.stride.checked_mul(records.count.into())?;
+        let start = records.start.checked_add(behind)?;
+        may.then(|| self.records_from(start, len))
+    }
+
+    fn records_from(&self, offset: u64, len: usize) -> Records {
+        let came = 2 * self.window.bytes.len();
+        let budget = came.clamp(MAX_INLINE_BYTES, SHARED_BYTES).max(len);
         let count = (budget / len) as u32;
         let in_row = self.step == len as u64;
-        Some(Records {
+        Records {
             start: offset,
             len: if in_row {
                 count * len as u32
@@ -121,7 +138,7 @@ impl ReadAhead {
                 self.step
             },
             count: if in_row { 1 } else { count },
-        })
+        }
     }
 
     /// Where the bytes of a window go.
@@ -158,7 +175,6 @@ impl ReadAhead {
         if self.window.used <= self.window.bytes.len() / 2 {
             self.pause = PAUSE;
         }
-        self.budget = MAX_INLINE_BYTES;
         self.window = Window::default();
     }
 

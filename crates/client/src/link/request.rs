@@ -216,6 +216,17 @@ impl Records {
         (self.len as usize).saturating_mul(self.count as usize)
     }
 
+    /// Whether these are as the others, from the same offset on, but for how many they are.
+    pub fn goes_on_as(&self, other: &Records) -> bool {
+        let in_row = |records: &Records| records.count == 1;
+        self.start == other.start
+            && match (in_row(self), in_row(other)) {
+                (true, true) => true,
+                (false, false) => (self.len, self.stride) == (other.len, other.stride),
+                _ => false,
+            }
+    }
+
     /// `None`: they are empty, overlap, or go on behind the last offset.
     pub fn ranges(&self) -> Option<Vec<Range<u64>>> {
         let len = u64::from(self.len);

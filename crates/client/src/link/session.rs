@@ -11,8 +11,8 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Calls of one process that can be under way at once.
@@ -51,6 +51,42 @@ struct ConnectionPool {
 pub(super) enum SessionError {
     NotMade,
     Failed(CallError),
+}
+
+/// A request whose reply is taken later, or never: its connection is closed then.
+pub(super) struct SentRead {
+    session: Arc<LinkSession>,
+    connection: Option<Connection>,
+    number: u32,
+}
+
+impl SentRead {
+    /// Waits for the reply; see [`LinkSession::call`].
+    pub fn receive<T: DeserializeOwned>(
+        mut self,
+        into: &mut [u8],
+    ) -> Result<(T, usize), SessionError> {
+        let session = self.session.clone();
+        let Some(mut connection) = self.connection.take() else {
+            return Err(SessionError::NotMade);
+        };
+        let check = |connection, request| session.check(connection, request);
+        let bulk = BulkTransfer::Read(into);
+        let outcome = connection.finish(self.number, bulk, &check, read_reply);
+        session.end_call(connection, outcome)
+    }
+}
+
+impl Drop for SentRead {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.session.drop_connection(connection);
+        }
+    }
+}
+
+fn read_reply<T: DeserializeOwned>(head: &[u8]) -> Result<Result<T, CallFailure>, LinkError> {
+    postcard::from_bytes(head).map_err(|_| LinkError::Unreadable("a reply"))
 }
 
 impl From<LinkError> for SessionError {
@@ -131,11 +167,47 @@ impl LinkSession {
             return Err(SessionError::NotMade);
         }
         let mut connection = self.take()?;
-        let read = |head: &[u8]| {
-            postcard::from_bytes::<Result<T, CallFailure>>(head)
-                .map_err(|_| LinkError::Unreadable("a reply"))
+        let outcome = connection.call(request, bulk, &|c, n| self.check(c, n), read_reply);
+        self.end_call(connection, outcome)
+    }
+
+    /// A call on an open file, which is of this session.
+    pub fn call_on_file<T: DeserializeOwned>(
+        &self,
+        request: &Request<'_>,
+        bulk: BulkTransfer<'_>,
+    ) -> Result<(T, usize), CallError> {
+        self.call(request, bulk).map_err(|e| match e {
+            SessionError::NotMade => LinkError::Stale.into(),
+            SessionError::Failed(error) => error,
+        })
+    }
+
+    /// Sends a request with whose reply at most `bytes` come, and does not wait for it. `None`: it cannot be made so now.
+    pub fn begin_read(self: &Arc<Self>, request: &Request<'_>, bytes: usize) -> Option<SentRead> {
+        let mut connection = match self.is_ended() {
+            true => return None,
+            false => self.take().ok()?,
         };
-        let outcome = connection.call(request, bulk, &|c, n| self.check(c, n), read);
+        match connection.begin_read(request, bytes, &|c, n| self.check(c, n)) {
+            Ok(number) => Some(SentRead {
+                session: self.clone(),
+                connection: Some(connection),
+                number,
+            }),
+            // The next call finds out what is the matter.
+            Err(_) => {
+                self.drop_connection(connection);
+                None
+            }
+        }
+    }
+
+    fn end_call<T>(
+        &self,
+        connection: Connection,
+        outcome: Result<(Result<T, CallFailure>, usize), ConnectionError>,
+    ) -> Result<(T, usize), SessionError> {
         match outcome {
             Ok((reply, came)) => {
                 self.give_back(connection);
@@ -263,14 +335,10 @@ impl LinkSession {
             Err(error) => return Err(error),
         };
         asking.limit(self.deadline())?;
-        let read = |head: &[u8]| {
-            postcard::from_bytes::<Result<CallProgress, CallFailure>>(head)
-                .map_err(|_| LinkError::Unreadable("a reply"))
-        };
         let give_up = |_, _| Err(silent());
         for _ in 0..MAX_UNKNOWN {
             let request = Request::Progress(connection, request);
-            let progress = asking.call(&request, BulkTransfer::None, &give_up, read);
+            let progress = asking.call(&request, BulkTransfer::None, &give_up, read_reply);
             match progress {
                 Ok((Ok(CallProgress::Working | CallProgress::Answered), _)) => return Ok(()),
                 Ok(_) => std::thread::sleep(self.deadline() / MAX_UNKNOWN),
