@@ -99,22 +99,22 @@ impl File {
             let len = buffer.len() as u64;
             return Err(not_opened_so()).at_bytes("read", &self.path, offset, len);
         }
+        let file = match &self.backend {
+            FileBackend::Embedded(file) => file,
+            FileBackend::Link(file) => {
+                let len = buffer.len() as u64;
+                let came = file.read_into(buffer, offset);
+                return came.at_bytes("read", &self.path, offset, len);
+            }
+        };
         let mut done = 0;
         for piece in buffer.chunks_mut(MAX_REQUEST_BYTES) {
             let (at, len) = (offset.saturating_add(done as u64), piece.len());
-            let came = match &self.backend {
-                FileBackend::Embedded(file) => file
-                    .read(at, len as u32)
-                    .map(|bytes| {
-                        piece[..bytes.len()].copy_from_slice(&bytes);
-                        bytes.len()
-                    })
-                    .map_err(CallError::from),
-                FileBackend::Link(file) => file.read_into(piece, at),
-            };
-            let came = came.at_bytes("read", &self.path, at, len as u64)?;
-            done += came;
-            if came < len {
+            let read = file.read(at, len as u32).map_err(CallError::from);
+            let bytes = read.at_bytes("read", &self.path, at, len as u64)?;
+            piece[..bytes.len()].copy_from_slice(&bytes);
+            done += bytes.len();
+            if bytes.len() < len {
                 break;
             }
         }

@@ -9,6 +9,7 @@ use super::process_local::ProcessLocal;
 use super::read_pipeline::ReadPipeline;
 use super::request::{FileRequest, Opened, ReopenFile, Request};
 use super::session::LinkSession;
+use super::wire::SHARED_BYTES;
 use crate::OpenOptions;
 use crate::embedded::FileLock;
 use bytes::Bytes;
@@ -164,10 +165,47 @@ impl OpenedInProcess {
         {
             return Ok(came);
         }
+        match into.len() > SHARED_BYTES {
+            true => self.read_long(into, offset),
+            false => self.read_piece(into, offset),
+        }
+    }
+
+    fn read_piece(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
         let len = into.len() as u32;
         let read = FileRequest::Read { offset, len };
         let ((), came) = self.call(read, BulkTransfer::Read(into))?;
         Ok(came)
+    }
+
+    /// Reads more than one call carries: the next piece is asked for before the one before it is taken.
+    fn read_long(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
+        let begin = |offset: u64, piece: &[u8]| {
+            let len = piece.len() as u32;
+            let request = Request::File(self.file, FileRequest::Read { offset, len });
+            self.session.begin_read(&request, piece.len())
+        };
+        let mut pieces = into.chunks_mut(SHARED_BYTES).peekable();
+        let (mut done, mut sent) = (0, None);
+        while let Some(piece) = pieces.next() {
+            let at = offset.saturating_add(done as u64);
+            let behind = at.saturating_add(piece.len() as u64);
+            let next = pieces.peek().and_then(|piece| begin(behind, piece));
+            let came = match std::mem::replace(&mut sent, next) {
+                Some(sent) => sent.receive::<()>(piece).map_err(CallError::from)?.1,
+                None => self.read_piece(piece, at)?,
+            };
+            done += came;
+            if came < piece.len() {
+                // Taken, so that its connection is of use again: it comes from behind the end.
+                let rest = pieces.next();
+                if let Some((sent, piece)) = sent.zip(rest) {
+                    let _ = sent.receive::<()>(piece);
+                }
+                break;
+            }
+        }
+        Ok(done)
     }
 
     fn call<T: DeserializeOwned>(

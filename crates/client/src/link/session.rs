@@ -53,6 +53,16 @@ pub(super) enum SessionError {
     Failed(CallError),
 }
 
+/// Of a call on an open file, which is of its session.
+impl From<SessionError> for CallError {
+    fn from(error: SessionError) -> CallError {
+        match error {
+            SessionError::NotMade => LinkError::Stale.into(),
+            SessionError::Failed(error) => error,
+        }
+    }
+}
+
 /// A request whose reply is taken later, or never: its connection is closed then.
 pub(super) struct SentRead {
     session: Arc<LinkSession>,
@@ -177,10 +187,7 @@ impl LinkSession {
         request: &Request<'_>,
         bulk: BulkTransfer<'_>,
     ) -> Result<(T, usize), CallError> {
-        self.call(request, bulk).map_err(|e| match e {
-            SessionError::NotMade => LinkError::Stale.into(),
-            SessionError::Failed(error) => error,
-        })
+        Ok(self.call(request, bulk)?)
     }
 
     /// Sends a request with whose reply at most `bytes` come, and does not wait for it. `None`: it cannot be made so now.

@@ -138,6 +138,9 @@ fn records_of_a_file_that_nobody_changes_are_those_of_the_file(kind: BackendKind
         (1000, 64 << 10),
         (131_072, 131_072),
         (131_073, 200_000),
+        (2_500_000, 2_500_000),
+        (1 << 20, 1 << 20),
+        (3 << 20, 1 << 20),
     ] {
         let mut buffer = vec![0; len];
         for start in [0, stride / 2] {

@@ -16,8 +16,11 @@ from forebay._native import Stat
 from forebay._stage import StageResult, run_stage
 from forebay._team import Team
 
-#: The buffer of buffered files: a request of one is what the service carries at once.
+#: The buffer of files that are written: a request of one is what the service carries at once.
 BUFFER_BYTES = 1 << 20
+
+#: The buffer of files that are only read. The link reads ahead by itself where that is of use, so reads here and there fetch little.
+READ_BUFFER_BYTES = 64 << 10
 
 #: Where ``forebay run`` tells its command which service to use.
 SOCKET_VARIABLE = "FOREBAY_SOCKET"
@@ -169,12 +172,15 @@ class Connection:
         try:
             if buffering == 0:
                 return raw
-            size = BUFFER_BYTES if buffering in (-1, 1) else buffering
+            only_read = parsed.flags.read and not (parsed.flags.write or parsed.flags.append)
+            size = buffering
+            if buffering in (-1, 1):
+                size = READ_BUFFER_BYTES if only_read else BUFFER_BYTES
             buffered: Any
-            if parsed.flags.read and (parsed.flags.write or parsed.flags.append):
-                buffered = io.BufferedRandom(raw, size)
-            elif parsed.flags.read:
+            if only_read:
                 buffered = io.BufferedReader(raw, size)
+            elif parsed.flags.read:
+                buffered = io.BufferedRandom(raw, size)
             else:
                 buffered = io.BufferedWriter(raw, size)
             if not parsed.text:

@@ -169,7 +169,7 @@ class ForebayFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         self._make_parent(path, mode)
         if mode == "rb":
-            return _Reader(self.connection.open_raw(path), forebay._connection.BUFFER_BYTES)
+            return _Reader(self.connection.open_raw(path), forebay._connection.READ_BUFFER_BYTES)
         if autocommit or "r" in mode or "a" in mode:
             return self.connection.open(path, mode, forebay._connection.BUFFER_BYTES)
         return _DeferredFile(self.connection, path, mode)
