@@ -21,12 +21,13 @@ use forebay_codec::cost::{Bandwidths, CodecSpeed};
 use forebay_proto::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Fewer bytes are written raw: the records of a container would take what is gained. Settling may encode them together with others.
 const MIN_INLINE_BYTES: usize = 64 << 10;
 
-/// A codec must be so much faster than the disk: who encodes has other work for the processor, and the model knows mean speeds only.
-const LEAST_ADVANTAGE: f64 = 1.5;
+/// What an encoded container costs beside the codec, before it was measured: copies, checksums of chunks, its records. Bytes a second.
+const OTHER_WORK: f64 = 2e9;
 
 /// When bytes are encoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl InlineEncoder {
             return Some(CostGoal::Bytes);
         }
         let rate = self.segments.rate.bytes_per_second()?;
-        Some(CostGoal::Seconds(Bandwidths::both(rate * LEAST_ADVANTAGE)))
+        Some(CostGoal::Seconds(Bandwidths::both(rate)))
     }
 
     /// Encodes bytes of a log and has `write` write them to a segment, which returns where. `None`: they are to be written raw.
@@ -117,18 +118,30 @@ impl InlineEncoder {
         let mut encoder = encoder.unwrap_or_else(|| {
             ContainerEncoder::new(CostModel {
                 goal,
-                speeds: speeds_with_comparison(),
+                speeds: speeds_of_writers(),
             })
         });
         encoder.set_goal(goal);
+        if let CostGoal::Seconds(disk) = goal
+            && !encoder.is_faster_than(disk.write)
+        {
+            // Not even looking for a codec is worth its time.
+            self.idle.lock().push(encoder);
+            return Ok(None);
+        }
+        let (begin, mut took) = (Instant::now(), None);
         let chooser = chooser.get_or_insert_with(|| Box::new(CodecChooser::new(origin.hint)));
         let written = match encoder.encode(chooser, origin, bytes) {
             None => Ok(None),
             // The number first: what is written without one would count in its segment for ever.
             Some((encoded, parts)) => self.ids.next().and_then(|id| {
+                let codec = parts.codec;
+                let begin_write = Instant::now();
                 let (segment, offset) = write(encoded)?;
+                let wrote = begin_write.elapsed();
                 let place = (segment.number, offset);
                 let (span, container) = encoded_span(origin, bytes, id, parts, place);
+                took = Some((codec, begin.elapsed().saturating_sub(wrote)));
                 let written = WrittenSpan {
                     span,
                     container: Some(container),
@@ -136,17 +149,20 @@ impl InlineEncoder {
                 Ok(Some((written, segment)))
             }),
         };
+        if let Some((codec, took)) = took {
+            encoder.observe(codec, bytes.len(), took);
+        }
         self.idle.lock().push(encoder);
         written
     }
 }
 
-/// Speeds before any is measured. What is encoded is decoded once, to be compared.
-fn speeds_with_comparison() -> CodecSpeeds {
+/// Speeds of codecs for a writer, before any is measured. What is encoded is decoded once, to be compared.
+fn speeds_of_writers() -> CodecSpeeds {
     let mut speeds = CodecSpeeds::default();
     for codec in CodecId::ALL {
         let CodecSpeed { encode, decode } = speeds.of(codec);
-        let encode = 1.0 / (1.0 / encode + 1.0 / decode);
+        let encode = 1.0 / (1.0 / encode + 1.0 / decode + 1.0 / OTHER_WORK);
         speeds.set(codec, CodecSpeed { encode, decode });
     }
     speeds

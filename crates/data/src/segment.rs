@@ -239,7 +239,7 @@ impl Segments {
             .file
             .write_at(bytes, u64::from(offset))
             .context("write", &segment.path)?;
-        self.rate.observe(bytes.len(), begin.elapsed());
+        self.rate.observe(bytes.len(), begin);
         self.written.lock().insert(segment.number);
         let len = bytes.len() as u64;
         if segment.unstarted.fetch_add(len, Relaxed) + len >= START_SYNC_BYTES {

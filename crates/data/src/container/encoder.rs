@@ -12,7 +12,7 @@ use forebay_codec::{Codec, CodecHint, CodecId, EncodedContainer, OpenedContainer
 use forebay_proto::LogId;
 use lru::LruCache;
 use std::num::NonZeroUsize;
-use std::time::Instant;
+use std::time::Duration;
 
 /// What a container must save to be encoded: one in this many of its bytes.
 const LEAST_GAIN_OF: usize = 20;
@@ -85,6 +85,20 @@ impl ContainerEncoder {
         self.model.goal = goal;
     }
 
+    /// Encoding so many raw bytes took the writer so long, with all that it did for them.
+    pub fn observe(&mut self, codec: CodecId, raw_len: usize, took: Duration) {
+        let speeds = &mut self.model.speeds;
+        speeds.observe_encoding(codec, raw_len, took.as_secs_f64());
+    }
+
+    /// Whether a codec could be faster than a disk of this rate.
+    pub fn is_faster_than(&self, bytes_per_second: f64) -> bool {
+        let codecs = CodecId::ALL.into_iter().filter(|id| *id != CodecId::Raw);
+        codecs
+            .map(|id| self.model.speeds.of(id).encode)
+            .any(|speed| speed > bytes_per_second)
+    }
+
     /// Encodes the raw bytes of a container: its stored bytes and their parts. `None`: it is to be plain. `chooser`: the log's.
     pub fn encode(
         &mut self,
@@ -95,7 +109,7 @@ impl ContainerEncoder {
         if raw.len() < MIN_RAW_BYTES {
             return None;
         }
-        let (begin, model) = (Instant::now(), self.model);
+        let model = self.model;
         let encoded = chooser.encode(origin.addr, raw, || model, &mut self.encoded);
         let (choice, form) = match encoded {
             Ok(encoded) => encoded,
@@ -110,9 +124,6 @@ impl ContainerEncoder {
         }
         let is_shorter = self.encoded.encoded_len() + raw.len() / LEAST_GAIN_OF <= raw.len();
         let is_right = is_shorter && decodes_to(&self.encoded, raw);
-        // With the time of comparing: that is what a writer waits for.
-        let seconds = begin.elapsed().as_secs_f64();
-        self.model.speeds.observe_encoding(id, raw.len(), seconds);
         if !is_right {
             if is_shorter {
                 tracing::error!(

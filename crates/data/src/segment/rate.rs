@@ -1,19 +1,33 @@
 //! How fast the disk takes bytes: what writing and syncing segments takes.
 //!
-//! The rate is bytes by the seconds that threads waited for them, in a window of recent writes. Where the kernel takes bytes into
-//! its cache and nobody waits for the disk, that is the rate of memory; this is meant: then nothing is gained by writing less.
+//! Only who waits for the disk learns how fast it is. While a writer has other work, such as encoding, between its writes, all that
+//! is seen is that the disk takes at least what it is given. So the rate is one of *busy time*: from the end of one call to that of the
+//! next, as long as the calls follow each other. Where most of that was waiting, it is the disk's rate; otherwise it can only
+//! raise what is known.
+//!
+//! Where the kernel takes bytes into its cache and nobody waits for the disk, that is the rate of memory; this is meant: then nothing
+//! is gained by writing less.
 use parking_lot::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Older writes count half after this many bytes.
 const WINDOW_BYTES: f64 = 128e6;
 /// Fewer bytes say nothing yet.
 const LEAST_BYTES: f64 = 16e6;
+/// After a longer pause the writer had nothing to write.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+/// The part of the busy time that must be waiting, for the rate to be the disk's.
+const MOSTLY_WAITING: f64 = 0.7;
 
 #[derive(Default)]
 struct RecentWrites {
     bytes: f64,
-    seconds: f64,
+    /// Seconds in which writes were made, and those of them in which somebody waited.
+    busy: f64,
+    waited: f64,
+    /// The end of the last call.
+    last: Option<Instant>,
+    rate: Option<f64>,
 }
 
 /// See the head of this file. Shared by threads.
@@ -21,21 +35,45 @@ struct RecentWrites {
 pub struct WriteRate(Mutex<RecentWrites>);
 
 impl WriteRate {
-    /// A write of so many bytes, or a sync (of none more), took this long.
-    pub fn observe(&self, bytes: usize, took: Duration) {
+    /// A write of so many bytes, or a sync (of none more), began then and has ended.
+    pub fn observe(&self, bytes: usize, begin: Instant) {
+        self.observe_until(bytes, begin, Instant::now());
+    }
+
+    fn observe_until(&self, bytes: usize, begin: Instant, end: Instant) {
         let mut recent = self.0.lock();
+        // Threads that wait at once wait for the same disk.
+        let last = recent.last.map_or(begin, |last| last.min(end));
+        let waited = end.saturating_duration_since(begin.max(last));
+        let pause = begin.saturating_duration_since(last);
+        let pause = if pause <= LONGEST_PAUSE {
+            pause
+        } else {
+            Duration::ZERO
+        };
+        recent.last = Some(recent.last.map_or(end, |last| last.max(end)));
         recent.bytes += bytes as f64;
-        recent.seconds += took.as_secs_f64();
+        recent.waited += waited.as_secs_f64();
+        recent.busy += (waited + pause).as_secs_f64();
+        if recent.bytes < LEAST_BYTES {
+            return;
+        }
+        let seen = recent.bytes / recent.busy.max(1e-9);
+        let is_the_disks = recent.waited >= MOSTLY_WAITING * recent.busy;
+        recent.rate = Some(match recent.rate {
+            Some(known) if !is_the_disks => known.max(seen),
+            _ => seen,
+        });
         if recent.bytes > WINDOW_BYTES {
             recent.bytes /= 2.0;
-            recent.seconds /= 2.0;
+            recent.busy /= 2.0;
+            recent.waited /= 2.0;
         }
     }
 
     /// Bytes a second. `None`: not known yet.
     pub fn bytes_per_second(&self) -> Option<f64> {
-        let recent = self.0.lock();
-        (recent.bytes >= LEAST_BYTES).then(|| recent.bytes / recent.seconds.max(1e-9))
+        self.0.lock().rate
     }
 }
 
@@ -43,22 +81,67 @@ impl WriteRate {
 mod tests {
     use super::*;
 
+    /// Calls that follow each other.
+    struct Clock(Instant);
+
+    impl Clock {
+        fn call(&mut self, rate: &WriteRate, bytes: usize, micros: u64) {
+            let begin = self.0;
+            self.0 += Duration::from_micros(micros);
+            rate.observe_until(bytes, begin, self.0);
+        }
+    }
+
+    fn is_near(rate: &WriteRate, wanted: f64) {
+        let rate = rate.bytes_per_second().unwrap();
+        assert!((wanted * 0.8..wanted * 1.2).contains(&rate), "{rate}");
+    }
+
     #[test]
     fn the_rate_follows_recent_writes_and_counts_the_wait_for_syncs() {
-        let rate = WriteRate::default();
+        let (rate, mut clock) = (WriteRate::default(), Clock(Instant::now()));
         assert_eq!(rate.bytes_per_second(), None);
         for _ in 0..100 {
-            rate.observe(1_000_000, Duration::from_millis(1));
+            clock.call(&rate, 1_000_000, 1000);
         }
-        let near = |wanted: f64| {
-            let rate = rate.bytes_per_second().unwrap();
-            assert!((wanted * 0.9..wanted * 1.1).contains(&rate), "{rate}");
-        };
-        near(1e9);
+        is_near(&rate, 1e9);
         for _ in 0..2000 {
-            rate.observe(1_000_000, Duration::from_millis(1));
-            rate.observe(0, Duration::from_millis(4));
+            clock.call(&rate, 1_000_000, 1000);
+            clock.call(&rate, 0, 4000);
         }
-        near(2e8);
+        is_near(&rate, 2e8);
+    }
+
+    #[test]
+    fn a_writer_with_other_work_does_not_make_the_disk_look_fast_or_slow() {
+        let (rate, mut clock) = (WriteRate::default(), Clock(Instant::now()));
+        for _ in 0..100 {
+            clock.call(&rate, 1_000_000, 5000);
+        }
+        is_near(&rate, 2e8);
+        // It encodes: the disk takes what comes at once, and half as much would be enough.
+        for _ in 0..500 {
+            clock.0 += Duration::from_millis(10);
+            clock.call(&rate, 1_000_000, 100);
+        }
+        is_near(&rate, 2e8);
+        // The disk takes three times as much.
+        for _ in 0..500 {
+            clock.0 += Duration::from_micros(1500);
+            clock.call(&rate, 1_000_000, 100);
+        }
+        is_near(&rate, 6e8);
+    }
+
+    #[test]
+    fn pauses_do_not_count_and_threads_that_wait_at_once_share_the_disk() {
+        let (rate, mut clock) = (WriteRate::default(), Clock(Instant::now()));
+        for _ in 0..50 {
+            clock.0 += Duration::from_secs(1);
+            let begin = clock.0;
+            clock.call(&rate, 1_000_000, 10_000);
+            rate.observe_until(1_000_000, begin, clock.0);
+        }
+        is_near(&rate, 2e8);
     }
 }

@@ -17,7 +17,7 @@ impl Segments {
     pub fn sync(&self, segment: &Segment) -> Result<()> {
         let begin = Instant::now();
         segment.file.sync().context("sync", &segment.path)?;
-        self.rate.observe(0, begin.elapsed());
+        self.rate.observe(0, begin);
         if !segment.named.load(Relaxed) {
             self.io.sync_dir(&self.dir).context("sync", &self.dir)?;
             segment.named.store(true, Relaxed);

@@ -23,6 +23,7 @@ no checkpoint names it yet, and the next save uses what a killed one left.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import io
 import math
@@ -455,12 +456,38 @@ class StorageReader(FileSystemReader):
             return
         if not stream.seekable():
             stream = io.BytesIO(stream.read())
-        tensor = torch.load(stream, map_location="cpu", weights_only=True)
-        for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
-            if tensor.size(dim) != length:
-                tensor = tensor.narrow(dim, offset, length)
         target = planner.resolve_tensor(item).detach()
-        if target.size() != tensor.size():
-            raise ValueError(f"{item.storage_index} is {tuple(tensor.size())}, and {tuple(target.size())} is wanted")
-        target.copy_(tensor)
+        if descriptors or info.length <= SMALL_BYTES or not _read_in_place(file, info, item, stream, target):
+            stream.seek(0)
+            target.copy_(_wanted(torch.load(stream, map_location="cpu", weights_only=True), item, target))
         planner.commit_tensor(item, target)
+
+
+def _wanted(tensor: torch.Tensor, item: ReadItem, target: torch.Tensor) -> torch.Tensor:
+    """The part of a stored tensor that an item asks for."""
+    for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
+        if tensor.size(dim) != length:
+            tensor = tensor.narrow(dim, offset, length)
+    if target.size() != tensor.size():
+        raise ValueError(f"{item.storage_index} is {tuple(tensor.size())}, and {tuple(target.size())} is wanted")
+    return tensor
+
+
+def _read_in_place(file: forebay.File, info: _StorageInfo, item: ReadItem, stream: Any, target: torch.Tensor) -> bool:
+    """Reads the wanted part of a stored tensor, and no more, straight into its place, if the part is one piece of the file. ``False``:
+    it is not, and nothing was done."""
+    # Without a device nothing is read but what says where the bytes are.
+    stored = torch.load(stream, map_location="meta", weights_only=True)
+    start = getattr(stored.untyped_storage(), "_checkpoint_offset", None)
+    if start is None or type(stored) is not torch.Tensor or stored.is_neg() or stored.is_conj():
+        return False
+    part = _wanted(stored, item, target)
+    is_plain = target.device.type == "cpu" and not target.is_neg() and not target.is_conj()
+    if not is_plain or part.dtype != target.dtype or not part.is_contiguous() or not target.is_contiguous():
+        return False
+    length = part.numel() * part.element_size()
+    place = memoryview((ctypes.c_char * length).from_address(target.data_ptr())).cast("B")
+    first = info.offset + start + part.storage_offset() * part.element_size()
+    if file.preadinto(place, first) != length:
+        raise EOFError(f"{file.name} ends within {item.storage_index}")
+    return True
