@@ -59,6 +59,23 @@ def test_what_does_not_fit_its_slot_goes_to_the_tail(near, far, place, monkeypat
         assert found["words"] == state["words"]
 
 
+@pytest.mark.parametrize("into", ["in place", "transposed", "of another type"])
+def test_large_tensors_are_read_in_place_and_only_as_far_as_they_are_wanted(near, far, place, monkeypatch, into):
+    state = {"t": torch.randn(900, 700)}
+    dcp.save(state, storage_writer=StorageWriter(near, f"{place}/{into}"), no_dist=True)
+    found = {
+        "in place": lambda: torch.zeros(900, 700),
+        "transposed": lambda: torch.zeros(700, 900).t(),
+        "of another type": lambda: torch.zeros(900, 700, dtype=torch.float64),
+    }[into]()
+    wholes = []
+    load = torch.load
+    monkeypatch.setattr(torch, "load", lambda *a, **k: wholes.append(k["map_location"]) or load(*a, **k))
+    dcp.load({"t": found}, storage_reader=StorageReader(far, f"{place}/{into}"), no_dist=True)
+    assert torch.equal(found.float(), state["t"])
+    assert wholes == (["meta"] if into == "in place" else ["meta", "cpu"])
+
+
 def test_a_failed_save_is_no_checkpoint(near, place):
     class Broken(StorageWriter):
         def finish(self, metadata, results):

@@ -26,9 +26,15 @@ def no_sync():
 
 os.sync = no_sync
 
-#: Rows that no number of ranks from 1 to 6 but 1 divides; more than what is written in one piece; and next to nothing.
-SHAPES = {"rows": (1009, 33), "large": (700, 640), "narrow": (3, 5), "scalar": ()}
-DTYPES = {"rows": torch.float32, "large": torch.float64, "narrow": torch.bfloat16, "scalar": torch.int64}
+#: Rows that no number of ranks from 1 to 6 but 1 divides; more than what is written in one piece, in rows and in columns; and next to nothing.
+SHAPES = {"rows": (1009, 33), "tall": (2203, 301), "large": (700, 640), "narrow": (3, 5), "scalar": ()}
+DTYPES = {
+    "rows": torch.float32,
+    "tall": torch.float64,
+    "large": torch.float64,
+    "narrow": torch.bfloat16,
+    "scalar": torch.int64,
+}
 
 
 def full(name, generation):
@@ -54,6 +60,7 @@ def state(mesh, generation, filled=True):
     return {
         "model": {
             "rows": distribute_tensor(tensor("rows"), mesh, [Shard(0)]),
+            "tall": distribute_tensor(tensor("tall"), mesh, [Shard(0)]),
             "large": distribute_tensor(tensor("large"), mesh, [Shard(1)]),
             "narrow": distribute_tensor(tensor("narrow"), mesh, [Replicate()]),
         },
