@@ -21,13 +21,17 @@ use forebay_codec::cost::{Bandwidths, CodecSpeed};
 use forebay_proto::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 /// Fewer bytes are written raw: the records of a container would take what is gained. Settling may encode them together with others.
 const MIN_INLINE_BYTES: usize = 64 << 10;
 
 /// What an encoded container costs beside the codec, before it was measured: copies, checksums of chunks, its records. Bytes a second.
-const OTHER_WORK: f64 = 2e9;
+const CONTAINER_OVERHEAD_RATE: f64 = 2e9;
+
+/// After so many containers for which no codec was fast enough, codecs are measured again.
+const MAX_SKIPPED: u32 = 64;
 
 /// When bytes are encoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct InlineEncoder {
     ids: Arc<Counter>,
     /// Encoders that nobody uses now: each keeps buffers, and the speeds that it has measured.
     idle: Mutex<Vec<ContainerEncoder>>,
+    /// Containers that were written raw because no codec is as fast as the disk.
+    skipped: AtomicU32,
 }
 
 impl InlineEncoder {
@@ -84,6 +90,7 @@ impl InlineEncoder {
             segments,
             ids,
             idle: Mutex::default(),
+            skipped: AtomicU32::new(1),
         })
     }
 
@@ -125,8 +132,14 @@ impl InlineEncoder {
         if let CostGoal::Seconds(disk) = goal
             && !encoder.is_faster_than(disk.write)
         {
-            // Not even looking for a codec is worth its time.
-            self.idle.lock().push(encoder);
+            // Sampling would not pay for its time. Measured speeds may be of a busy moment, so they are forgotten now and then.
+            if !self
+                .skipped
+                .fetch_add(1, Ordering::Relaxed)
+                .is_multiple_of(MAX_SKIPPED)
+            {
+                self.idle.lock().push(encoder);
+            }
             return Ok(None);
         }
         let (begin, mut took) = (Instant::now(), None);
@@ -162,7 +175,7 @@ fn speeds_of_writers() -> CodecSpeeds {
     let mut speeds = CodecSpeeds::default();
     for codec in CodecId::ALL {
         let CodecSpeed { encode, decode } = speeds.of(codec);
-        let encode = 1.0 / (1.0 / encode + 1.0 / decode + 1.0 / OTHER_WORK);
+        let encode = 1.0 / (1.0 / encode + 1.0 / decode + 1.0 / CONTAINER_OVERHEAD_RATE);
         speeds.set(codec, CodecSpeed { encode, decode });
     }
     speeds

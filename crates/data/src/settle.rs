@@ -422,7 +422,7 @@ impl Settler {
             if pacer.may_step(load, Instant::now()) {
                 return;
             }
-            std::thread::sleep(pace::LOOK_AGAIN);
+            std::thread::sleep(pace::IDLE_CHECK_INTERVAL);
         }
     }
 }

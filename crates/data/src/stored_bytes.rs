@@ -1,8 +1,8 @@
 //! How ranges of logs are stored: which of their bytes lie as they were written, which are zeros, and by which codecs the others are
 //! encoded.
 //!
-//! Each reference to a chunk counts in full: of what several ranges share, each is told as if it were stored for it alone. Of an encoded
-//! container a range is told its part of each piece that it has bytes in, and of the codec's head.
+//! A chunk that several ranges share is charged in full to each of them. Of an encoded container a range is charged its proportional share
+//! of each piece that it overlaps, and of the codec's head.
 use crate::container::{Container, EncodedParts};
 use crate::span::{self, Run, RunSource, Span, SpanBytes};
 use crate::{LogRange, LogStore};

@@ -1,5 +1,4 @@
-//! The life of one member: the order in which its node (`node`: the wired parts) and its delegate start, recover and
-//! stop.
+//! Start, recovery and stop of one member: first its [`MemberParts`], then its delegate.
 //!
 //! A service in one process has several ([`Service`](crate::Service)); a process of an MPI job has one
 //! ([`JoinedMember`](crate::JoinedMember)). Both take the same steps: each step of [`NodeServer::START_STEPS`] asks members that have done the

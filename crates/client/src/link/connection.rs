@@ -282,6 +282,15 @@ impl Connection {
         }
     }
 
+    /// Whether the reply to the request that was sent last is there; it is taken then, and nobody gets it.
+    pub fn has_skipped_reply(&mut self, number: u32) -> bool {
+        let received = self.socket.receive_now(&mut self.buffer);
+        received.is_ok_and(|received| {
+            let packet = Packet::decode(&self.buffer[..received.bytes]);
+            packet.is_some_and(|packet| packet.prefix.number == number)
+        })
+    }
+
     /// Waits for the reply to a request; it is in the buffer then.
     fn reply(
         &mut self,

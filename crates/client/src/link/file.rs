@@ -1,7 +1,7 @@
 //! An open file of a process that is not the server.
 //!
-//! A forked child opens its own, by the file's id, at its first call: what its parent does with the file is nothing to it, and its
-//! own locks are none of its parent's. A file that has lost its last name and that the parent has closed is gone for it.
+//! A forked child opens the file again by its id at its first call: its handle and locks are independent of the parent's. A file that has
+//! lost its last name and that the parent has closed cannot be opened again.
 use super::LinkClient;
 use super::connection::BulkTransfer;
 use super::error::CallError;
@@ -142,6 +142,9 @@ impl LinkFile {
     /// Its number in this session, which is the caller's to close from now on; `None` if it is of another one, or closed.
     pub(super) fn take_from(&self, session: &Arc<LinkSession>) -> Option<u64> {
         let opened = self.opened.own().and_then(OnceLock::get)?;
+        if let Some(mut pipeline) = opened.pipeline.try_lock() {
+            pipeline.end(&opened.session);
+        }
         let taken =
             Arc::ptr_eq(&opened.session, session) && opened.open.swap(false, Ordering::SeqCst);
         taken.then_some(opened.file)
@@ -218,6 +221,10 @@ impl OpenedInProcess {
     }
 
     fn close(&self) -> Result<(), CallError> {
+        // A connection that it keeps may be the last.
+        if let Some(mut pipeline) = self.pipeline.try_lock() {
+            pipeline.end(&self.session);
+        }
         match self.open.swap(false, Ordering::SeqCst) {
             true => self
                 .call(FileRequest::Close, BulkTransfer::None)

@@ -122,6 +122,18 @@ fn requests() -> Vec<Request<'static>> {
             stride: 200,
             count: 9,
         }),
+        FileRequest::ReadAhead(Records {
+            start: u64::MAX - 5,
+            len: 10,
+            stride: 1 << 60,
+            count: 5000,
+        }),
+        FileRequest::ReadAhead(Records {
+            start: 0,
+            len: 0,
+            stride: 0,
+            count: 0,
+        }),
         FileRequest::Write { offset: 3 },
         FileRequest::Commit,
         FileRequest::SetLen(5000),

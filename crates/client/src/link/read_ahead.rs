@@ -5,9 +5,9 @@
 //! file's change counter has not moved: then a read made at the server would return the same.
 //!
 //! Invariants:
-//! - Bytes are given out only with a mark that is current.
+//! - Bytes kept from an earlier reply are given out only while their mark is current.
 //! - One window a file, of at most [`SHARED_BYTES`].
-use super::request::Records;
+use super::request::{MAX_RECORDS, Records};
 use super::wire::{MAX_INLINE_BYTES, SHARED_BYTES};
 use forebay_server::delegate::ChangeMark;
 
@@ -15,8 +15,8 @@ use forebay_server::delegate::ChangeMark;
 pub(super) const MAX_RECORD: usize = 128 << 10;
 /// Requests that have gone on in the same way before more is asked for.
 const MIN_RUN: u32 = 2;
-/// Requests without a window after one that was of no use.
-const PAUSE: u32 = 32;
+/// Reads that ask for themselves alone after a window that was of no use, or failed.
+const BACKOFF_READS: u32 = 32;
 
 /// See the head of this file.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct ReadAhead {
     step: u64,
     /// Reads in a row that went on by the same step.
     run: u32,
-    pause: u32,
+    backoff: u32,
     window: Window,
 }
 
@@ -82,26 +82,38 @@ impl ReadAhead {
         }
         into.copy_from_slice(bytes);
         self.window.used += into.len();
-        self.note(offset, into.len());
+        self.record_read(offset, into.len());
         true
     }
 
     /// A read that has to be asked for: the records to ask for with it, if it can be foretold what follows.
-    pub fn next_records(&mut self, offset: u64, len: usize) -> Option<Records> {
-        let goes_on = self.note(offset, len);
+    /// `may_grow`: windows may have more than 64 KiB.
+    pub fn next_records(&mut self, offset: u64, len: usize, may_grow: bool) -> Option<Records> {
+        let goes_on = self.record_read(offset, len);
         if !goes_on {
             // What is there was of no use, and its memory need not be kept.
             self.window = Window::default();
             return None;
         }
-        if self.pause > 0 {
-            self.pause -= 1;
+        if self.backoff > 0 {
+            self.backoff -= 1;
             return None;
         }
         if self.run < MIN_RUN || len > MAX_RECORD {
             return None;
         }
-        Some(self.records_from(offset, len))
+        Some(self.records_from(offset, len, may_grow))
+    }
+
+    /// What was asked for did not come.
+    pub fn back_off(&mut self) {
+        self.window = Window::default();
+        self.backoff = BACKOFF_READS;
+    }
+
+    /// Memory of the window.
+    pub fn kept_bytes(&self) -> usize {
+        self.window.bytes.capacity()
     }
 
     /// The records behind those of the window, if all of these came, and the window was not the first.
@@ -117,13 +129,18 @@ impl ReadAhead {
             mark.is_some() && bytes.len() == records.bytes() && bytes.len() > MAX_INLINE_BYTES;
         let behind = records.stride.checked_mul(records.count.into())?;
         let start = records.start.checked_add(behind)?;
-        may.then(|| self.records_from(start, len))
+        may.then(|| self.records_from(start, len, true))
     }
 
-    fn records_from(&self, offset: u64, len: usize) -> Records {
-        let came = 2 * self.window.bytes.len();
-        let budget = came.clamp(MAX_INLINE_BYTES, SHARED_BYTES).max(len);
-        let count = (budget / len) as u32;
+    fn records_from(&self, offset: u64, len: usize, may_grow: bool) -> Records {
+        let largest = if may_grow {
+            SHARED_BYTES
+        } else {
+            MAX_INLINE_BYTES
+        };
+        let budget = (2 * self.window.bytes.len()).clamp(MAX_INLINE_BYTES, largest);
+        let count = (budget.max(len) / len) as u32;
+        let count = count.min(MAX_RECORDS);
         let in_row = self.step == len as u64;
         Records {
             start: offset,
@@ -173,13 +190,13 @@ impl ReadAhead {
     fn drop_window(&mut self) {
         // It cost more than it brought.
         if self.window.used <= self.window.bytes.len() / 2 {
-            self.pause = PAUSE;
+            self.backoff = BACKOFF_READS;
         }
         self.window = Window::default();
     }
 
     /// A read; whether it goes on as the one before.
-    fn note(&mut self, offset: u64, len: usize) -> bool {
+    fn record_read(&mut self, offset: u64, len: usize) -> bool {
         let step = self.last.and_then(|(last, _)| offset.checked_sub(last));
         let same = self.last.is_some_and(|(_, last)| last == len)
             && step.is_some_and(|step| step >= len as u64);
@@ -237,7 +254,7 @@ mod tests {
             stride: into.len() as u64,
             count: 1,
         };
-        match ahead.next_records(offset, into.len()) {
+        match ahead.next_records(offset, into.len(), true) {
             None => (send(&own, size, into), true),
             Some(records) => {
                 assert!(records.bytes() <= SHARED_BYTES.max(into.len()));
@@ -272,12 +289,12 @@ mod tests {
         assert!(ahead.take(&mut buffer, 400, |_| true));
         assert!(!ahead.take(&mut buffer, 500, |_| false));
         assert!(!ahead.take(&mut buffer, 500, |_| true), "it is gone");
-        for n in 5..5 + u64::from(PAUSE) {
-            assert_eq!(ahead.next_records(n * 100, 100), None);
+        for n in 5..5 + u64::from(BACKOFF_READS) {
+            assert_eq!(ahead.next_records(n * 100, 100, true), None);
         }
         assert!(
             ahead
-                .next_records(100 * u64::from(5 + PAUSE), 100)
+                .next_records(100 * u64::from(5 + BACKOFF_READS), 100, true)
                 .is_some()
         );
     }

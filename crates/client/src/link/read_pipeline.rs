@@ -1,6 +1,6 @@
 //! Small reads of one open file: what came ahead, and the request for what follows, which is on its way meanwhile.
 //!
-//! Invariant: bytes are given out only with a mark that is current after the read has begun.
+//! Invariant: bytes of a reply that was asked for before the read began are given out only if their mark is current after that.
 use super::connection::BulkTransfer;
 use super::error::{CallError, LinkError};
 use super::read_ahead::ReadAhead;
@@ -15,10 +15,12 @@ pub(super) struct ReadPipeline {
     ahead: ReadAhead,
     /// The records behind those that came last.
     next: Option<(Records, SentRead)>,
+    /// Of the session's memory.
+    counted: usize,
 }
 
 /// Records that came: which, the mark of before they were read, and their bytes.
-type Reply = (Records, Option<ChangeMark>, usize);
+type ReceivedRecords = (Records, Option<ChangeMark>, usize);
 
 impl ReadPipeline {
     /// Reads, if what is asked for came ahead, or is asked for with what follows; `None`: it is to be asked for alone.
@@ -36,13 +38,17 @@ impl ReadPipeline {
             return Ok(Some(into.len()));
         }
         let sent = self.next.take();
-        let Some(records) = self.ahead.next_records(offset, into.len()) else {
+        let may_grow = session.has_room_ahead();
+        let records = self.ahead.next_records(offset, into.len(), may_grow);
+        self.count_kept(session);
+        let Some(records) = records else {
             return Ok(None);
         };
         if !session.has_change_counters() {
+            self.ahead.back_off();
             return Ok(None);
         }
-        let sent = sent.filter(|(sent, _)| sent.goes_on_as(&records));
+        let sent = sent.filter(|(sent, _)| sent.continues(&records));
         let reply = match sent.and_then(|sent| self.receive(session, sent)) {
             Some(reply) => reply,
             None => {
@@ -50,15 +56,21 @@ impl ReadPipeline {
                 let request = Request::File(file, FileRequest::ReadAhead(records));
                 match session.call_on_file(&request, bulk) {
                     Ok((mark, came)) => (records, mark, came),
-                    // Memory to share, perhaps, which a smaller read needs not.
-                    Err(CallError::Link(LinkError::Local(_))) => return Ok(None),
+                    // Damage in what follows, perhaps, or no memory to share: the read itself may be well.
+                    Err(CallError::Service(_) | CallError::Link(LinkError::Local(_))) => {
+                        self.ahead.back_off();
+                        self.count_kept(session);
+                        return Ok(None);
+                    }
                     Err(error) => return Err(error),
                 }
             }
         };
         let (records, mark, came) = reply;
         let first = self.ahead.fill(records, came, mark, into);
-        self.next = self.ahead.following().and_then(|records| {
+        self.count_kept(session);
+        let following = self.ahead.following().filter(|_| may_grow);
+        self.next = following.and_then(|records| {
             let request = Request::File(file, FileRequest::ReadAhead(records));
             let sent = session.begin_read(&request, records.bytes())?;
             Some((records, sent))
@@ -66,12 +78,24 @@ impl ReadPipeline {
         Ok(Some(first))
     }
 
+    /// Gives up what was read ahead, and the connection by which more is on its way.
+    pub fn end(&mut self, session: &LinkSession) {
+        (self.ahead, self.next) = Default::default();
+        self.count_kept(session);
+    }
+
+    fn count_kept(&mut self, session: &LinkSession) {
+        let kept = self.ahead.kept_bytes();
+        session.keep_bytes(self.counted, kept);
+        self.counted = kept;
+    }
+
     /// What was on its way, unless it is older than the read that now wants it, or failed: then that one is asked for.
     fn receive(
         &mut self,
         session: &LinkSession,
         (records, sent): (Records, SentRead),
-    ) -> Option<Reply> {
+    ) -> Option<ReceivedRecords> {
         let (mark, came) = sent.receive(self.ahead.buffer(&records)).ok()?;
         let mark: Option<ChangeMark> = mark;
         let current = mark.is_some_and(|mark| session.is_current(mark));

@@ -167,8 +167,8 @@ pub(crate) struct Opened {
 pub(crate) enum FileRequest {
     /// Replies `()`; the bytes come with it.
     Read { offset: u64, len: u32 },
-    /// Replies `Option<ChangeMark>`, of before the records were read; the bytes of the first ones come with it. Only the last of these is
-    /// short, at the end of the file. `None`: the bytes must not be kept.
+    /// Replies `Option<ChangeMark>`, taken before the records were read; the bytes of the first records come with it. Only the last of these
+    /// may be short, at the end of the file. `None`: the bytes must not be kept.
     ReadAhead(Records),
     /// Writes the bytes that come with it. Replies `()`.
     Write { offset: u64 },
@@ -198,6 +198,9 @@ pub(crate) enum FileRequest {
     Close,
 }
 
+/// Records of one request, at most.
+pub(crate) const MAX_RECORDS: u32 = 4096;
+
 /// Records of one length, a fixed stride apart, none overlapping the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Records {
@@ -217,7 +220,7 @@ impl Records {
     }
 
     /// Whether these are as the others, from the same offset on, but for how many they are.
-    pub fn goes_on_as(&self, other: &Records) -> bool {
+    pub fn continues(&self, other: &Records) -> bool {
         let in_row = |records: &Records| records.count == 1;
         self.start == other.start
             && match (in_row(self), in_row(other)) {
@@ -227,12 +230,15 @@ impl Records {
             }
     }
 
-    /// `None`: they are empty, overlap, or go on behind the last offset.
+    /// `None`: they are empty, overlap, go on behind the last offset, or are more than [`MAX_RECORDS`].
     pub fn ranges(&self) -> Option<Vec<Range<u64>>> {
         let len = u64::from(self.len);
         let behind = u64::from(self.count).checked_sub(1)?;
         let last = self.start.checked_add(self.stride.checked_mul(behind)?)?;
-        let fits = len > 0 && self.stride >= len && last.checked_add(len).is_some();
+        let fits = len > 0
+            && self.stride >= len
+            && self.count <= MAX_RECORDS
+            && last.checked_add(len).is_some();
         let start = |n: u32| self.start + u64::from(n) * self.stride;
         fits.then(|| (0..self.count).map(|n| start(n)..start(n) + len).collect())
     }

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,12 @@ use std::time::{Duration, Instant};
 const MAX_CONNECTIONS: usize = 128;
 /// Connections that stay open without a call.
 const MAX_IDLE: usize = 16;
-/// How long a server that was there is taken to be: none starts in so short a time.
-const SEEN_FOR: Duration = Duration::from_millis(1);
+/// How often the server is looked for while bytes that were read ahead are given out: no server restarts in so short a time.
+const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+/// Requests that may be under way without a call that waits for them: each has a connection.
+const MAX_SENT_READS: usize = 8;
+/// Memory of bytes that were read ahead and not given out yet, of all files; above it, windows stay small.
+const MAX_KEPT_BYTES: usize = 64 << 20;
 /// How often a request that has not arrived, though the server answers, is waited for once more.
 const MAX_UNKNOWN: u32 = 3;
 
@@ -34,10 +38,12 @@ pub(super) struct LinkSession {
     connections: Mutex<ConnectionPool>,
     returned: Condvar,
     ended: AtomicBool,
-    changes: OnceLock<Option<SharedChangeCounters>>,
-    /// When the server was last seen to be there, since `began`.
+    changes: OnceLock<SharedChangeCounters>,
     began: Instant,
-    seen: AtomicU64,
+    /// When the server was last seen to be there, in microseconds since `began`.
+    last_liveness_check: AtomicU64,
+    sent_reads: AtomicUsize,
+    kept_bytes: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -63,7 +69,7 @@ impl From<SessionError> for CallError {
     }
 }
 
-/// A request whose reply is taken later, or never: its connection is closed then.
+/// A request whose reply is taken later, or never: its connection is closed then, if the reply is not there yet.
 pub(super) struct SentRead {
     session: Arc<LinkSession>,
     connection: Option<Connection>,
@@ -89,8 +95,13 @@ impl SentRead {
 
 impl Drop for SentRead {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            self.session.drop_connection(connection);
+        self.session.sent_reads.fetch_sub(1, Ordering::Relaxed);
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        match connection.has_skipped_reply(self.number) {
+            true => self.session.give_back(connection),
+            false => self.session.drop_connection(connection),
         }
     }
 }
@@ -118,7 +129,9 @@ impl LinkSession {
             ended: AtomicBool::new(false),
             changes: OnceLock::new(),
             began: Instant::now(),
-            seen: AtomicU64::new(0),
+            last_liveness_check: AtomicU64::new(0),
+            sent_reads: AtomicUsize::new(0),
+            kept_bytes: AtomicUsize::new(0),
         })
     }
 
@@ -137,24 +150,28 @@ impl LinkSession {
         }
     }
 
-    /// Whether bytes that were read after this mark are still what a read returns: nothing has changed, and the server is there. For it
-    /// is asked so often that no other server can have taken its place and changed the file meanwhile.
+    /// Whether bytes that were read after this mark are still what a read returns: nothing has changed, and the server is there. The socket
+    /// is checked once a millisecond; no server restarts faster.
     pub fn is_current(&self, mark: ChangeMark) -> bool {
-        let changes = self.changes.get().and_then(Option::as_ref);
+        let changes = self.changes.get();
         if self.is_ended() || !changes.is_some_and(|changes| changes.is_current(mark)) {
             return false;
         }
         let now = self.began.elapsed().as_micros() as u64;
-        if now.saturating_sub(self.seen.load(Ordering::Relaxed)) < SEEN_FOR.as_micros() as u64 {
+        let last = self.last_liveness_check.load(Ordering::Relaxed);
+        if now.saturating_sub(last) < LIVENESS_CHECK_INTERVAL.as_micros() as u64 {
             return true;
         }
         let ended = self.find_end();
-        self.seen.store(now, Ordering::Relaxed);
+        self.last_liveness_check.store(now, Ordering::Relaxed);
         !ended
     }
 
-    /// Whether the server's change counters can be seen. Asked for once.
+    /// Whether the server's change counters can be seen. Asked for until they are.
     pub fn has_change_counters(&self) -> bool {
+        if self.changes.get().is_some() {
+            return true;
+        }
         let ask = || {
             let mut memory = None;
             let asked = self.call::<()>(
@@ -164,7 +181,10 @@ impl LinkSession {
             asked.ok()?;
             SharedChangeCounters::new(&memory?).ok()
         };
-        self.changes.get_or_init(ask).is_some()
+        // If another thread was faster, its are as good.
+        ask().is_some_and(|changes| {
+            self.changes.set(changes).is_ok() || self.changes.get().is_some()
+        })
     }
 
     /// Makes a call; the reply, and how many bytes came with it. `NotMade` only if the server has ended before it got the request.
@@ -190,24 +210,36 @@ impl LinkSession {
         Ok(self.call(request, bulk)?)
     }
 
-    /// Sends a request with whose reply at most `bytes` come, and does not wait for it. `None`: it cannot be made so now.
+    /// Sends a request with whose reply at most `bytes` come, and does not wait for it. `None`: it cannot be made so now, without
+    /// waiting for a connection.
     pub fn begin_read(self: &Arc<Self>, request: &Request<'_>, bytes: usize) -> Option<SentRead> {
-        let mut connection = match self.is_ended() {
-            true => return None,
-            false => self.take().ok()?,
+        let count = &self.sent_reads;
+        let mut sent = SentRead {
+            session: self.clone(),
+            connection: None,
+            number: 0,
         };
-        match connection.begin_read(request, bytes, &|c, n| self.check(c, n)) {
-            Ok(number) => Some(SentRead {
-                session: self.clone(),
-                connection: Some(connection),
-                number,
-            }),
-            // The next call finds out what is the matter.
-            Err(_) => {
-                self.drop_connection(connection);
-                None
-            }
+        // Counted out when it is dropped.
+        if count.fetch_add(1, Ordering::Relaxed) >= MAX_SENT_READS || self.is_ended() {
+            return None;
         }
+        let connection = sent.connection.insert(self.take_now()?);
+        // The next call finds out what is the matter.
+        sent.number = connection
+            .begin_read(request, bytes, &|c, n| self.check(c, n))
+            .ok()?;
+        Some(sent)
+    }
+
+    /// Whether more than small windows may be kept of what is read ahead.
+    pub fn has_room_ahead(&self) -> bool {
+        self.kept_bytes.load(Ordering::Relaxed) < MAX_KEPT_BYTES
+    }
+
+    /// A file keeps `now` bytes in place of `before`.
+    pub fn keep_bytes(&self, before: usize, now: usize) {
+        self.kept_bytes.fetch_add(now, Ordering::Relaxed);
+        self.kept_bytes.fetch_sub(before, Ordering::Relaxed);
     }
 
     fn end_call<T>(
@@ -275,6 +307,21 @@ impl LinkSession {
         Duration::from_millis(u64::from(self.served.deadline_ms).max(1))
     }
 
+    /// An idle connection, or a new one; `None` if one had to be waited for, or cannot be made.
+    fn take_now(&self) -> Option<Connection> {
+        {
+            let mut connections = self.connections.lock();
+            if let Some(connection) = connections.idle.pop() {
+                return Some(connection);
+            }
+            if connections.open >= MAX_CONNECTIONS {
+                return None;
+            }
+            connections.open += 1;
+        }
+        self.open_counted().ok()
+    }
+
     fn take(&self) -> Result<Connection, SessionError> {
         let end = Instant::now() + self.deadline();
         {
@@ -292,6 +339,11 @@ impl LinkSession {
                 }
             }
         }
+        self.open_counted()
+    }
+
+    /// A new connection, which was counted.
+    fn open_counted(&self) -> Result<Connection, SessionError> {
         let opened = self
             .open()
             .and_then(|(connection, _)| connection.limit(self.deadline()).map(|()| connection));

@@ -3,6 +3,7 @@ use crate::backends::{BackendKind, World, over_both_backends};
 use forebay_client::link::server::{LinkLimits, LinkServer};
 use forebay_client::link::socket_of;
 use forebay_client::{Client, Fallocate, File, OpenOptions};
+use forebay_server::Config;
 use forebay_testkit::random::{Random, seeded_bytes};
 use forebay_testkit::seeds::{count, for_each_seed};
 use rustix::io::Errno;
@@ -152,6 +153,93 @@ fn records_of_a_file_that_nobody_changes_are_those_of_the_file(kind: BackendKind
             }
         }
     }
+    // A step that leads behind the last offset.
+    for n in 0..8 {
+        assert_eq!(
+            file.read_at(&mut [0; 10], (n << 60) + (1 << 40)).unwrap(),
+            0
+        );
+    }
+    drop(file);
+    world.stop();
+}
+
+#[test]
+fn few_of_the_reads_in_a_row_or_with_a_stride_reach_the_server() {
+    let world = World::start(2, BackendKind::Link);
+    let content = seeded_bytes(6, 4 << 20);
+    world.clients[1].write("/f", &content).unwrap();
+    let reads = || world.service.delegate(1).counters.totals().reads;
+    for stride in [1000, 4096] {
+        let file = world.clients[1].open("/f").unwrap();
+        let before = reads();
+        for offset in (0..content.len() - 1000).step_by(stride) {
+            let mut buffer = [0; 1000];
+            file.read_at(&mut buffer, offset as u64).unwrap();
+            assert!(buffer[..] == content[offset..][..1000]);
+        }
+        let asked = reads() - before;
+        assert!(asked < 20, "{asked} of {} reads", content.len() / stride);
+    }
+    world.stop();
+}
+
+#[test]
+fn many_files_that_are_read_in_part_keep_no_connection_from_other_calls() {
+    let limits = LinkLimits {
+        connections: 16,
+        ..LinkLimits::default()
+    };
+    let config = Config {
+        nodes: 1,
+        ..Config::default()
+    };
+    let world = World::with(config, limits, BackendKind::Link);
+    let client = &world.clients[0];
+    client.write("/f", &seeded_bytes(7, 1 << 20)).unwrap();
+    let files: Vec<File> = (0..200)
+        .map(|_| {
+            let file = client.open("/f").unwrap();
+            // Into the second window, so that the third is on its way.
+            for n in 0..80 {
+                assert_eq!(file.read_at(&mut [0; 1000], n * 1000).unwrap(), 1000);
+            }
+            file
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| client.metadata("/f").unwrap());
+        }
+    });
+    for file in files {
+        file.close().unwrap();
+    }
+    assert_eq!(world.link(0).clients(), (1, 0));
+    world.stop();
+}
+
+#[test]
+fn a_record_before_a_damaged_place_is_read() {
+    let world = World::start(1, BackendKind::Link);
+    let client = &world.clients[0];
+    let content = seeded_bytes(8, 400_000);
+    client.write("/f", &content).unwrap();
+    world.damage(&content[300_000..300_100]);
+    let file = client.open("/f").unwrap();
+    let mut failed = 0;
+    for offset in (0..content.len() - 4000).step_by(1000) {
+        let mut buffer = [0; 1000];
+        match file.read_at(&mut buffer, offset as u64) {
+            Ok(came) => assert!(came == 1000 && buffer[..] == content[offset..][..1000]),
+            Err(error) => {
+                assert_eq!(error.errno(), Errno::IO);
+                failed += 1;
+            }
+        }
+    }
+    // A piece of 4 KiB is what a checksum covers.
+    assert!((1..=6).contains(&failed), "{failed}");
     drop(file);
     world.stop();
 }

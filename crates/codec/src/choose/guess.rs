@@ -1,8 +1,8 @@
 //! Which numbers bytes are, if nobody says: their type, stride and phase.
 //!
-//! Bits at the end that are zero in all values count nothing. Some values are looked at as each type. Two costs are counted, in bits a byte of the content: those of a difference from the value
-//! `stride` before (as of a field), and those of the exponent's entropy with all other bits (as of weights). Looked at as the
-//! wrong type, exponents are partly bits of a mantissa, which are nearly random, so the right type is the cheapest.
+//! A sample is read as each type, and scored in bits a byte by two models: the difference from the value `stride` earlier (fields), and
+//! the entropy of the exponent plus all other bits as they are (weights). The cheapest type and model win. Low bits that are zero in all values count
+//! nothing. Read as the wrong type, exponents are partly bits of a mantissa, which are nearly random, so the right type is the cheapest.
 use crate::element::{ElementLayout, ElementType};
 
 /// Values that are looked at, of each type.

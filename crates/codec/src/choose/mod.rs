@@ -8,9 +8,8 @@
 //! For fewest bytes, [`FieldCodec`] is taken without a trial where the guess says that the bytes are numbers, and neither bytes nor values
 //! repeat in two pieces. Else few pieces are encoded by those codecs that may win, and that is taken which costs least: bytes, or seconds
 //! of writing and reading by the model of [`cost`](crate::cost), with speeds that the caller has measured. Where values repeat, the whole
-//! container is a trial, for a sample does not show what a dictionary is worth; [`CodecChooser::encode`] uses what that encoded. What is
-//! not tried: Pcodec, which is slower than [`FieldCodec`] by more than it is shorter; Zstandard where LZ4 finds nothing that repeats and
-//! numbers are found. A hint names the codec, or parts of the layout; what it leaves open is sampled.
+//! container is a trial, for a sample does not show what a dictionary is worth; [`CodecChooser::encode`] uses what that encoded. Not
+//! tried: Pcodec (what it saves beyond [`FieldCodec`] does not pay for its time), and Zstandard on numbers in which LZ4 finds no repetition. A hint names the codec, or parts of the layout; what it leaves open is sampled.
 mod chooser;
 mod guess;
 

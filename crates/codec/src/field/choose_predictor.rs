@@ -1,6 +1,7 @@
 //! Chooses how a container's elements become symbols, by the cost of a sample of its lanes.
 //!
-//! The cost of a way is the entropy of its symbols and their raw bits. Tables by what is before are left out: they gain about as much in all ways.
+//! The cost of a candidate is the entropy of its symbols plus their raw bits. Tables that depend on the symbol before are ignored: they save about
+//! the same for every candidate.
 use super::lanes::{TABLES, TableUse};
 use super::parameters::{MAX_STRIDE, NumberSource, SymbolModel};
 use super::predict::Predictor;

@@ -1,4 +1,4 @@
-//! ZstdContexts of Zstandard: frames without checksum and length, which the container knows.
+//! Zstandard contexts that are used again. Frames carry neither checksum nor length: the container's record has both.
 use crate::error::CodecError;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
 

@@ -1,7 +1,7 @@
 //! Encoding (Algorithm 1).
 //!
-//! The widths of a container are chosen from how many bits the values of every few pieces have: of all there are, neighbouring
-//! widths are joined, those first that lengthen the data least, until 16 are left.
+//! The widths of a container come from a histogram of the values' widths in every eighth piece: adjacent widths are merged, each time the two
+//! that add the fewest bits, until 16 are left.
 //!
 //! The inner loop has no branch but its own: a value's code and width come from one table, its bits go over those of the value
 //! before in one word, of which eight bytes are stored and the whole ones are kept.

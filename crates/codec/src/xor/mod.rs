@@ -1,11 +1,11 @@
-//! The paper's codec: XOR of each value with its neighbour, and reference points from which decoding begins.
+//! The codec of MRC-FS: XOR of each value with its neighbour, and reference points from which decoding begins.
 //!
 //! Algorithm 1 stores the XOR of neighbours without its leading zeros, the number of these in front, and appends reference points;
-//! Algorithm 2 begins at the point before a value and XORs on. Both are here, but for what is wrong with them as printed:
+//! Algorithm 2 begins at the point before a value and XORs on. Both are here, with these corrections:
 //!
 //! | as printed | here |
 //! |---|---|
-//! | one point more is written than there is room for, and one beyond the file if the size is no multiple | a point begins each part of a piece; the last part may be shorter |
+//! | one point more is written than there is room for, and one past the end of the file if its size is not a multiple of the distance | a point begins each part of a piece; the last part may be shorter |
 //! | the first value is never set | a point is a value coded against zero, and the first is one |
 //! | codes of varying length are indexed as if they were of one | counts are apart from bits, four bits each; each point has the offset of its bits |
 //! | five bits cannot say 32 leading zeros | four bits name one of 16 widths, which the container chooses |

@@ -48,9 +48,6 @@ impl CachedRecord for ParsedHead {
     }
 }
 
-/// Outcome of a read: `Some` is a stored part that is not what was written.
-type Verified = Option<Mismatch>;
-
 impl ContainerTable {
     /// Reads parts of a container's raw positions, sorted. `Some`: a stored part does not match its checksum.
     ///
@@ -61,7 +58,7 @@ impl ContainerTable {
         container: &Container,
         buffer: &mut NearBuffer<'_>,
         wanted: &mut [WantedPart<'_>],
-    ) -> Result<Verified> {
+    ) -> Result<Option<Mismatch>> {
         let Some(encoded) = container.encoded() else {
             return verified_read::read_parts(&self.segments, container, buffer, wanted);
         };
@@ -194,7 +191,7 @@ impl ContainerTable {
         parts: Range<usize>,
         buffer: &mut NearBuffer<'_>,
         wanted: &mut [WantedPart<'_>],
-    ) -> Result<Verified> {
+    ) -> Result<Option<Mismatch>> {
         let Some(file) = self.segments.file(container.segment)? else {
             return Ok(Some(Mismatch::missing(parts.start)));
         };

@@ -1,9 +1,8 @@
 //! How fast the disk takes bytes: what writing and syncing segments takes.
 //!
-//! Only who waits for the disk learns how fast it is. While a writer has other work, such as encoding, between its writes, all that
-//! is seen is that the disk takes at least what it is given. So the rate is one of *busy time*: from the end of one call to that of the
-//! next, as long as the calls follow each other. Where most of that was waiting, it is the disk's rate; otherwise it can only
-//! raise what is known.
+//! Throughput is estimated from bytes over *busy time*: that of back-to-back calls, with the gaps between them. If most of the busy time was spent
+//! blocked, the sample is the disk's rate. Otherwise the writer had other work, such as encoding, and the sample is a lower bound: it
+//! may raise the estimate but not lower it.
 //!
 //! Where the kernel takes bytes into its cache and nobody waits for the disk, that is the rate of memory; this is meant: then nothing
 //! is gained by writing less.
@@ -14,8 +13,8 @@ use std::time::{Duration, Instant};
 const WINDOW_BYTES: f64 = 128e6;
 /// Fewer bytes say nothing yet.
 const LEAST_BYTES: f64 = 16e6;
-/// After a longer pause the writer had nothing to write.
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+/// After a longer gap the writer had nothing to write.
+const MAX_WRITE_GAP: Duration = Duration::from_millis(10);
 /// The part of the busy time that must be waiting, for the rate to be the disk's.
 const MOSTLY_WAITING: f64 = 0.7;
 
@@ -45,16 +44,16 @@ impl WriteRate {
         // Threads that wait at once wait for the same disk.
         let last = recent.last.map_or(begin, |last| last.min(end));
         let waited = end.saturating_duration_since(begin.max(last));
-        let pause = begin.saturating_duration_since(last);
-        let pause = if pause <= LONGEST_PAUSE {
-            pause
+        let gap = begin.saturating_duration_since(last);
+        let gap = if gap <= MAX_WRITE_GAP {
+            gap
         } else {
             Duration::ZERO
         };
         recent.last = Some(recent.last.map_or(end, |last| last.max(end)));
         recent.bytes += bytes as f64;
         recent.waited += waited.as_secs_f64();
-        recent.busy += (waited + pause).as_secs_f64();
+        recent.busy += (waited + gap).as_secs_f64();
         if recent.bytes < LEAST_BYTES {
             return;
         }

@@ -1,14 +1,14 @@
 //! When settling pauses for the foreground (writes, and reads and syncs under way).
 //!
-//! A step settles about 1 MiB. Before each step settling waits until the foreground has been idle for [`QUIET`], but not longer
-//! than [`MAX_PAUSE`]. The longest pause shrinks from half of the backlog's bound on, and is zero at the bound or when a writer
-//! waits for room.
+//! A step settles about 1 MiB. It begins at once if the foreground has been idle for [`IDLE_AFTER`] (400 ms), otherwise after a pause of
+//! [`MAX_PAUSE`] (100 ms). From half of the backlog's bound on the pause shrinks; it is zero at the bound, or when a writer waits
+//! for room.
 use std::time::{Duration, Instant};
 
 /// Interval between two checks whether the foreground is idle.
-pub const LOOK_AGAIN: Duration = Duration::from_millis(1);
+pub const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// The foreground is idle when it has done nothing for this long.
-const QUIET: Duration = Duration::from_millis(400);
+const IDLE_AFTER: Duration = Duration::from_millis(400);
 /// The longest pause before a step.
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
@@ -54,7 +54,7 @@ impl Pacer {
             (self.writes, self.busy) = (load.writes, Some(now));
         }
         let since = *self.since.get_or_insert(now);
-        let rests = |busy: Instant| now.saturating_duration_since(busy) >= QUIET;
+        let rests = |busy: Instant| now.saturating_duration_since(busy) >= IDLE_AFTER;
         let may = self.busy.is_none_or(rests)
             || now.saturating_duration_since(since) >= longest_pause(load);
         if may {
@@ -115,7 +115,7 @@ mod tests {
             writes += 1;
             let busy = Load { writes, ..load(1) };
             steps += u32::from(pacer.may_step(busy, now));
-            now += LOOK_AGAIN;
+            now += IDLE_CHECK_INTERVAL;
         }
         assert!((19..=20).contains(&steps), "{steps} steps");
         // The burst ends, with a step that takes no pause.
@@ -127,16 +127,16 @@ mod tests {
         assert!(pacer.may_step(hurried, now));
         let look = |pacer: &mut Pacer, after| pacer.may_step(quiet, now + after);
         assert!(!look(&mut pacer, MAX_PAUSE / 2));
-        assert!(look(&mut pacer, QUIET) && look(&mut pacer, QUIET));
+        assert!(look(&mut pacer, IDLE_AFTER) && look(&mut pacer, IDLE_AFTER));
         let calls = Load {
             calls: true,
             ..quiet
         };
-        assert!(!pacer.may_step(calls, now + 2 * QUIET));
+        assert!(!pacer.may_step(calls, now + 2 * IDLE_AFTER));
         let hurried = Load {
             calls: true,
             ..hurried
         };
-        assert!(pacer.may_step(hurried, now + 2 * QUIET));
+        assert!(pacer.may_step(hurried, now + 2 * IDLE_AFTER));
     }
 }

@@ -29,6 +29,7 @@ import io
 import math
 import os
 import pickle
+import sys
 import uuid
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
@@ -459,11 +460,11 @@ class StorageReader(FileSystemReader):
         target = planner.resolve_tensor(item).detach()
         if descriptors or info.length <= SMALL_BYTES or not _read_in_place(file, info, item, stream, target):
             stream.seek(0)
-            target.copy_(_wanted(torch.load(stream, map_location="cpu", weights_only=True), item, target))
+            target.copy_(_requested_part(torch.load(stream, map_location="cpu", weights_only=True), item, target))
         planner.commit_tensor(item, target)
 
 
-def _wanted(tensor: torch.Tensor, item: ReadItem, target: torch.Tensor) -> torch.Tensor:
+def _requested_part(tensor: torch.Tensor, item: ReadItem, target: torch.Tensor) -> torch.Tensor:
     """The part of a stored tensor that an item asks for."""
     for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
         if tensor.size(dim) != length:
@@ -474,20 +475,48 @@ def _wanted(tensor: torch.Tensor, item: ReadItem, target: torch.Tensor) -> torch
 
 
 def _read_in_place(file: forebay.File, info: _StorageInfo, item: ReadItem, stream: Any, target: torch.Tensor) -> bool:
-    """Reads the wanted part of a stored tensor, and no more, straight into its place, if the part is one piece of the file. ``False``:
-    it is not, and nothing was done."""
-    # Without a device nothing is read but what says where the bytes are.
-    stored = torch.load(stream, map_location="meta", weights_only=True)
-    start = getattr(stored.untyped_storage(), "_checkpoint_offset", None)
-    if start is None or type(stored) is not torch.Tensor or stored.is_neg() or stored.is_conj():
+    """Reads the requested part of a stored tensor, and no more, straight into its place, if the part is one piece of the file. ``False``:
+    it is not, and nothing was done.
+
+    torch compares no checksum of such a part; the service compares its own of every byte that it reads.
+    """
+    try:
+        # Without a device nothing is read but what says where the bytes are.
+        stored = torch.load(stream, map_location="meta", weights_only=True)
+        if not _is_plain(stored) or _is_of_other_byte_order(stream):
+            return False
+        start = getattr(stored.untyped_storage(), "_checkpoint_offset", None)
+    except Exception:
+        # Whatever it is: the whole is read, and says so.
         return False
-    part = _wanted(stored, item, target)
-    is_plain = target.device.type == "cpu" and not target.is_neg() and not target.is_conj()
-    if not is_plain or part.dtype != target.dtype or not part.is_contiguous() or not target.is_contiguous():
+    part = _requested_part(stored, item, target)
+    is_memory = _is_plain(target) and target.device.type == "cpu" and target.data_ptr() != 0
+    if start is None or not is_memory or part.dtype != target.dtype:
+        return False
+    if not part.is_contiguous() or not target.is_contiguous():
         return False
     length = part.numel() * part.element_size()
+    first = start + part.storage_offset() * part.element_size()
+    if first + length > info.length:
+        return False
     place = memoryview((ctypes.c_char * length).from_address(target.data_ptr())).cast("B")
-    first = info.offset + start + part.storage_offset() * part.element_size()
-    if file.preadinto(place, first) != length:
+    if file.preadinto(place, info.offset + first) != length:
         raise EOFError(f"{file.name} ends within {item.storage_index}")
     return True
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether its numbers lie in memory as they are."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout == torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+    )
+
+
+def _is_of_other_byte_order(stream: Any) -> bool:
+    stream.seek(0)
+    archive = torch._C.PyTorchFileReader(stream)
+    return archive.has_record("byteorder") and archive.get_record("byteorder") != sys.byteorder.encode()

@@ -8,6 +8,9 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+from torch.distributed.checkpoint import DefaultLoadPlanner
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
+
 import conftest
 import forebay.torch
 from forebay.torch import StorageReader, StorageWriter
@@ -59,12 +62,18 @@ def test_what_does_not_fit_its_slot_goes_to_the_tail(near, far, place, monkeypat
         assert found["words"] == state["words"]
 
 
-@pytest.mark.parametrize("into", ["in place", "transposed", "of another type"])
-def test_large_tensors_are_read_in_place_and_only_as_far_as_they_are_wanted(near, far, place, monkeypatch, into):
+class Wrapped(torch.Tensor):
+    """A tensor of another kind."""
+
+
+@pytest.mark.parametrize("into", ["in place", "a parameter", "transposed", "of another type", "of another kind"])
+def test_large_tensors_are_read_in_place_where_they_are_plain_memory(near, far, place, monkeypatch, into):
     state = {"t": torch.randn(900, 700)}
     dcp.save(state, storage_writer=StorageWriter(near, f"{place}/{into}"), no_dist=True)
     found = {
         "in place": lambda: torch.zeros(900, 700),
+        "a parameter": lambda: torch.nn.Parameter(torch.zeros(900, 700)),
+        "of another kind": lambda: torch.zeros(900, 700).as_subclass(Wrapped),
         "transposed": lambda: torch.zeros(700, 900).t(),
         "of another type": lambda: torch.zeros(900, 700, dtype=torch.float64),
     }[into]()
@@ -72,8 +81,46 @@ def test_large_tensors_are_read_in_place_and_only_as_far_as_they_are_wanted(near
     load = torch.load
     monkeypatch.setattr(torch, "load", lambda *a, **k: wholes.append(k["map_location"]) or load(*a, **k))
     dcp.load({"t": found}, storage_reader=StorageReader(far, f"{place}/{into}"), no_dist=True)
-    assert torch.equal(found.float(), state["t"])
-    assert wholes == (["meta"] if into == "in place" else ["meta", "cpu"])
+    assert torch.equal(found.detach().float().as_subclass(torch.Tensor), state["t"])
+    assert wholes == (["meta"] if into in ("in place", "a parameter") else ["meta", "cpu"])
+
+
+@pytest.mark.parametrize(
+    ("start", "shape"), [((0, 0), (300, 700)), ((137, 0), (511, 700)), ((899, 0), (1, 700)), ((3, 10), (500, 600))]
+)
+def test_of_a_part_of_a_large_tensor_no_more_is_read(near, far, place, monkeypatch, start, shape):
+    whole = torch.randn(900, 700).to(torch.bfloat16)
+    where = f"{place}/{start[0]}.{start[1]}"
+    dcp.save({"t": whole}, storage_writer=StorageWriter(near, where), no_dist=True)
+    reader = StorageReader(far, where)
+    metadata = reader.read_metadata()
+    reader.set_up_storage_reader(metadata, True)
+    index = next(iter(metadata.storage_data))
+    item = ReadItem(
+        type=LoadItemType.TENSOR,
+        dest_index=index,
+        dest_offsets=torch.Size((0, 0)),
+        storage_index=index,
+        storage_offsets=torch.Size(start),
+        lengths=torch.Size(shape),
+    )
+    target = torch.zeros(shape, dtype=torch.bfloat16)
+    read = []
+    preadinto = forebay.File.preadinto
+    monkeypatch.setattr(forebay.File, "preadinto", lambda *a: read.append(preadinto(*a)) or read[-1])
+
+    class Planner(DefaultLoadPlanner):
+        def resolve_tensor(self, read_item):
+            return target
+
+        def commit_tensor(self, read_item, tensor):
+            pass
+
+    reader.read_data(LoadPlan([item]), Planner()).wait()
+    expected = whole[start[0] : start[0] + shape[0], start[1] : start[1] + shape[1]]
+    assert torch.equal(target, expected)
+    if start[1] == 0:
+        assert sum(read) < target.numel() * 2 + 200_000, "the part, and the heads of the archive"
 
 
 def test_a_failed_save_is_no_checkpoint(near, place):

@@ -197,10 +197,10 @@ impl Delegate {
         Ok(bytes)
     }
 
-    /// Reads several ranges of one length, in order and none overlapping the next, into one buffer, for a client that has not asked for
-    /// all of them yet: so less may come, down to the first range. Ends short only behind what it has, or at the end of the file.
+    /// Reads several ranges, in order and none overlapping the next, into one buffer, for a client that has not asked for all of them yet.
+    /// May return fewer ranges, but the first; never part of one, except at the end of the file.
     ///
-    /// The mark is of before they were read; `None`: what is kept of them cannot be told to be current.
+    /// The mark was taken before they were read. `None`: it could not be told whether bytes that are kept are current.
     ///
     /// # Errors
     /// As for a read of the first range.

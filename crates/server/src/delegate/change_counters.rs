@@ -7,10 +7,11 @@
 //!
 //! Invariants:
 //! - A counter grows whenever what this node's reads of the file return may have changed: under the lock of the file's state, in which
-//!   reads plan, and before the call that changed it returns. So who loads the counter, then reads, and later finds the counter
-//!   unchanged, has what a read begun then would return.
+//!   reads plan, and before the call that changed it returns. A reader that loaded the counter before it read, and finds it unchanged later,
+//!   holds what a new read would return.
 //! - It never goes back while the server runs. The memory outlives the server: who uses it sees to it that the server still runs.
-//! - Other processes can map the memory for reading only: it is sealed after the one mapping that writes was made.
+//! - Other processes can map the memory for reading only, where the kernel has a seal for that: it is sealed after the one mapping that
+//!   writes was made.
 use crate::{Error, Fid, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -19,14 +20,14 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 const COUNTERS: usize = 4096;
 const BYTES: usize = COUNTERS * size_of::<AtomicU64>();
 /// Spreads ids, which are near each other, over the counters (Fibonacci hashing).
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+const FIBONACCI_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What a file's counter was before bytes of it were read.
+/// A file's counter, loaded before bytes of the file were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeMark {
     /// Which counter.
@@ -96,8 +97,11 @@ impl ChangeCounters {
             let memory = rustix::fs::memfd_create("forebay-changes", flags)?;
             rustix::fs::ftruncate(&memory, BYTES as u64)?;
             let map = CounterMap::new(memory.as_fd(), ProtFlags::READ | ProtFlags::WRITE)?;
-            let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
-            rustix::fs::fcntl_add_seals(&memory, seals | SealFlags::SEAL)?;
+            rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW)?;
+            // Kernels before 5.1 do not have this seal. Only processes of the server's own user get the memory, and one that wrote it
+            // could only have others ask for what they have, or keep what is old.
+            let _ = rustix::fs::fcntl_add_seals(&memory, SealFlags::FUTURE_WRITE);
+            rustix::fs::fcntl_add_seals(&memory, SealFlags::SEAL)?;
             Ok(ChangeCounters { memory, map })
         };
         let failed = |e| Error::Refused(format!("memory that programs of the node share: {e}"));
@@ -105,7 +109,7 @@ impl ChangeCounters {
     }
 
     fn counter_of(fid: Fid) -> u16 {
-        (fid.0.wrapping_mul(SPREAD) >> (u64::BITS - COUNTERS.ilog2())) as u16
+        (fid.0.wrapping_mul(FIBONACCI_MULTIPLIER) >> (u64::BITS - COUNTERS.ilog2())) as u16
     }
 
     /// What reads of the file return may have changed.
@@ -152,8 +156,13 @@ impl SharedChangeCounters {
 
     /// Whether nothing has changed since the mark.
     pub fn is_current(&self, mark: ChangeMark) -> bool {
-        let counter = self.0.get(mark.counter);
-        counter.is_some_and(|counter| counter.load(Ordering::SeqCst) == mark.value)
+        let Some(counter) = self.0.get(mark.counter) else {
+            return false;
+        };
+        // Of memory that is mapped for reading only, nothing but a relaxed load is promised to be possible.
+        let value = counter.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        value == mark.value
     }
 }
 

@@ -131,7 +131,7 @@ impl LayerReader {
         generation: u64,
         most: usize,
     ) -> Result<(Bytes, usize)> {
-        let mut pieces = Vec::with_capacity(ranges.len());
+        let mut pieces = Vec::with_capacity(ranges.len().min(most));
         let (mut asked, mut len, mut count) = (FetchedExtents::default(), 0, 0);
         for range in ranges {
             let mut at = range.start;

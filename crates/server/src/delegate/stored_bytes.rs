@@ -1,4 +1,4 @@
-//! How the committed bytes of a file are stored, as the members say that store them; and having these members encode the bytes again.
+//! Collects, from the members that hold a file's committed bytes, how they are stored; and has these members encode them again.
 use super::locate::ByteLocator;
 use crate::log_ranges::LogRanges;
 use crate::{Fid, Member, Result};

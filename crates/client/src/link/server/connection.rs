@@ -12,6 +12,7 @@ use crate::link::wire::{
 };
 use forebay_server::Error;
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use std::io;
 use std::sync::Arc;
@@ -148,9 +149,14 @@ impl Requests<'_> {
         let reply = match request {
             Request::ShareBuffer => {
                 let fits = |len| len == SHARED_BYTES as u64;
-                let descriptor = received.descriptor.ok_or_else(|| wrong("no buffer"))?;
-                self.shared = Some(SharedBuffer::received(descriptor, fits)?);
-                ServedReply::of(&Ok(()))
+                match received.descriptor {
+                    Some(descriptor) => {
+                        self.shared = Some(SharedBuffer::received(descriptor, fits)?);
+                        ServedReply::of(&Ok(()))
+                    }
+                    // This process has no number left for it, so the kernel has dropped it.
+                    None => ServedReply::of(&Err::<(), _>(Errno::MFILE.into())),
+                }
             }
             Request::ChangeCounters => {
                 let head = ServedReply::of(&Ok(())).head;

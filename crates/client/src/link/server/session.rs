@@ -531,7 +531,7 @@ fn read(
     len: u32,
     shared: Option<&SharedBuffer>,
 ) -> Result<ReplyBytes> {
-    if len as usize > most_bytes(shared) {
+    if len as usize > max_reply_bytes(shared) {
         return Err(Errno::INVAL.into());
     }
     reply_bytes(file.read(offset, len)?, shared)
@@ -543,7 +543,7 @@ fn read_ahead(
     records: &Records,
     shared: Option<&SharedBuffer>,
 ) -> Result<(ReplyBytes, Option<ChangeMark>)> {
-    if records.bytes() > most_bytes(shared) {
+    if records.bytes() > max_reply_bytes(shared) {
         return Err(Errno::INVAL.into());
     }
     let (bytes, mark) = file.read_ahead(&records.ranges().ok_or(Errno::INVAL)?)?;
@@ -551,7 +551,7 @@ fn read_ahead(
 }
 
 /// What one call may read.
-fn most_bytes(shared: Option<&SharedBuffer>) -> usize {
+fn max_reply_bytes(shared: Option<&SharedBuffer>) -> usize {
     match shared {
         Some(_) => SHARED_BYTES,
         None => MAX_INLINE_BYTES,

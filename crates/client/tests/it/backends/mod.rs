@@ -5,7 +5,8 @@ use forebay_client::link::socket_of;
 use forebay_server::fsck::{self, ByteCheck};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,15 @@ macro_rules! over_both_backends {
     };
 }
 pub(crate) use over_both_backends;
+
+fn walk(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    let found = entries.map(|path| match path.is_dir() {
+        true => walk(&path),
+        false => vec![path],
+    });
+    found.flatten().collect()
+}
 
 /// How a client reaches its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +91,25 @@ impl World {
     /// Where the sockets are.
     pub fn place(&self) -> PathBuf {
         self.dir.path().to_path_buf()
+    }
+
+    /// Changes these bytes, which are somewhere in a segment, on the disk.
+    pub fn damage(&self, bytes: &[u8]) {
+        let segments = walk(&self.dir.path().join("store"))
+            .into_iter()
+            .filter(|path| path.extension().is_some_and(|e| e == "seg"));
+        let places: Vec<_> = segments
+            .filter_map(|path| {
+                let content = std::fs::read(&path).unwrap();
+                let at = content.windows(bytes.len()).position(|w| w == bytes)?;
+                Some((path, at as u64))
+            })
+            .collect();
+        let [(path, at)] = &places[..] else {
+            panic!("they are in {} places", places.len());
+        };
+        let segment = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        segment.write_all_at(&[!bytes[0]], *at).unwrap();
     }
 
     pub fn link(&self, node: u16) -> &LinkServer {
