@@ -11,7 +11,7 @@ use crate::log::OpenLogs;
 use crate::segment::Segments;
 use crate::span::{Run, RunSource, Span, SpanBytes};
 use crate::span_table::SpanTable;
-use crate::verified_read::{self, NearBuffer, WantedPart, damage};
+use crate::verified_read::{self, CoalescedReadBuffer, WantedPart, damage};
 use bytes::Bytes;
 use forebay_proto::data::LogPiece;
 use forebay_proto::{Error, LOST_LOG, LogId, Member, Result};
@@ -136,7 +136,7 @@ impl LogReader {
                 }
             }
         }
-        let mut buffer = NearBuffer::of(&self.buffers);
+        let mut buffer = CoalescedReadBuffer::of(&self.buffers);
         wanted.sort_unstable_by_key(|(id, part)| (*id, part.at));
         let mut wanted = wanted.into_iter().peekable();
         while let Some((id, first)) = wanted.next() {
@@ -158,7 +158,7 @@ impl LogReader {
         span: &Span,
         id: ContainerId,
         parts: &mut [WantedPart<'_>],
-        buffer: &mut NearBuffer<'_>,
+        buffer: &mut CoalescedReadBuffer<'_>,
     ) -> Result<Option<Error>> {
         let user = || {
             let (log, live) = (span.log, &span.live);

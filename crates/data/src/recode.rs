@@ -10,7 +10,7 @@ use crate::inline::encoded_span;
 use crate::segment::{Lane, Segment, SegmentRange};
 use crate::span::{self, Span, SpanBytes};
 use crate::span_table::{SettleBatch, SettledSpan};
-use crate::verified_read::{self, NearBuffer, damage};
+use crate::verified_read::{self, CoalescedReadBuffer, damage};
 use crate::{LogRange, LogStore};
 use forebay_codec::CodecHint;
 use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel};
@@ -157,7 +157,7 @@ impl LogStore {
         let before = old.named_len(&counts);
         recoder.report.before += before;
         recoder.report.after += before;
-        let mut buffer = NearBuffer::of(&self.reader.buffers);
+        let mut buffer = CoalescedReadBuffer::of(&self.reader.buffers);
         let raw = match containers.read_named(&old, |i| counts.0[i] > 0, &mut buffer)? {
             Ok(raw) => raw,
             Err(bad) => {

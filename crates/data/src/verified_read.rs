@@ -117,15 +117,15 @@ pub fn read(
 }
 
 /// Buffer for parts that are read together, allocated at first use.
-pub struct NearBuffer<'a> {
+pub struct CoalescedReadBuffer<'a> {
     pool: &'a BufferPool,
     buffer: Option<PooledBuffer>,
 }
 
-impl NearBuffer<'_> {
+impl CoalescedReadBuffer<'_> {
     /// Nothing is taken yet.
-    pub fn of(pool: &BufferPool) -> NearBuffer<'_> {
-        NearBuffer { pool, buffer: None }
+    pub fn of(pool: &BufferPool) -> CoalescedReadBuffer<'_> {
+        CoalescedReadBuffer { pool, buffer: None }
     }
 
     /// A buffer of `len` bytes, with any content.
@@ -162,7 +162,7 @@ impl WantedPart<'_> {
 pub fn read_parts(
     segments: &Segments,
     pieces: &impl Pieces,
-    buffer: &mut NearBuffer<'_>,
+    buffer: &mut CoalescedReadBuffer<'_>,
     parts: &mut [WantedPart<'_>],
 ) -> Result<Option<Mismatch>> {
     let mut first = 0;
@@ -192,7 +192,7 @@ pub fn read_parts(
 fn read_near(
     segments: &Segments,
     pieces: &impl Pieces,
-    buffer: &mut NearBuffer<'_>,
+    buffer: &mut CoalescedReadBuffer<'_>,
     parts: &mut [WantedPart<'_>],
 ) -> Result<Option<Mismatch>> {
     let (Some(start), Some(end)) = (parts.first().map(|p| p.at), parts.last().map(|p| p.end()))

@@ -17,7 +17,7 @@ use crate::spec::host;
 use crate::stage::StageService;
 use forebay_fuse::OpenHandles;
 use forebay_server::Fid;
-use forebay_server::delegate::{RecodePlace, RecodeStep};
+use forebay_server::delegate::{RecodeCursor, RecodeStep};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl PeerHandler for ControlService {
 
 impl ControlService {
     /// A step of encoding a file again, through a delegate of this process.
-    fn recode(&self, fid: Fid, place: RecodePlace) -> Result<RecodeStep, String> {
+    fn recode(&self, fid: Fid, place: RecodeCursor) -> Result<RecodeStep, String> {
         let shown = self.server.store.display();
         let found = self.server.with_members(|members| {
             let delegate = members.delegates().into_iter().next();
@@ -160,6 +160,7 @@ impl ControlService {
             member
         };
         let members: Vec<MemberEntry> = figures.into_iter().map(rated).collect();
+        let (link_clients, link_open_files) = self.links.clients();
         let process = ProcessStatus {
             pid: std::process::id(),
             host: host(),
@@ -170,6 +171,8 @@ impl ControlService {
             members: members.iter().map(|m| m.figures.member).collect(),
             metrics: self.metrics.clone(),
             stage_jobs: self.stages.running(),
+            link_clients,
+            link_open_files,
             peers,
         };
         Ok(Status {

@@ -45,13 +45,21 @@ impl LinkServers {
         Ok(LinkServers(links.collect::<Result<_>>()?))
     }
 
+    /// Processes that are connected, and files that they have open.
+    pub fn clients(&self) -> (u64, u64) {
+        let counts = self.0.iter().map(LinkServer::clients);
+        counts.fold((0, 0), |sum, (clients, files)| {
+            (sum.0 + clients as u64, sum.1 + files as u64)
+        })
+    }
+
     /// What speaks against a stop: files that connected programs have open.
     pub fn stop_obstacle(&self) -> Option<String> {
-        let open: usize = self.0.iter().map(|link| link.clients().1).sum();
+        let (_, open) = self.clients();
         (open > 0).then(|| {
             format!(
                 "programs that are connected to the store have {} open (EBUSY); end them and try again, or add --force",
-                counted(open as u64, "file")
+                counted(open, "file")
             )
         })
     }

@@ -65,7 +65,7 @@ pub struct PrefetchConfig {
     /// Most requests that a reader is fetched ahead.
     pub depth: u32,
     /// What [`PrefetchPolicy::Perfect`] knows.
-    pub future: Option<Arc<KnownReads>>,
+    pub future: Option<Arc<FutureReads>>,
 }
 
 impl Default for PrefetchConfig {
@@ -124,16 +124,16 @@ impl PrefetchConfig {
 
 /// The requests to come of each reader, in order. Readers are told apart by what they ask for first.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct KnownReads {
+pub struct FutureReads {
     readers: Vec<Arc<[ReadRequest]>>,
     /// By offset and length of the first request.
     first: HashMap<(u64, u64), VecDeque<usize>>,
 }
 
-impl KnownReads {
+impl FutureReads {
     /// Of these readers.
-    pub fn new(readers: impl IntoIterator<Item = Vec<ReadRequest>>) -> KnownReads {
-        let mut future = KnownReads::default();
+    pub fn new(readers: impl IntoIterator<Item = Vec<ReadRequest>>) -> FutureReads {
+        let mut future = FutureReads::default();
         for requests in readers {
             let Some(first) = requests.first() else {
                 continue;

@@ -7,7 +7,7 @@ use crate::harness::in_threads;
 use forebay_client::{Client, File};
 use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_pattern::ReadRequest;
-use forebay_server::delegate::{KnownReads, PrefetchConfig, PrefetchPolicy, PrefetchStats};
+use forebay_server::delegate::{FutureReads, PrefetchConfig, PrefetchPolicy, PrefetchStats};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
 use forebay_trace::content::Content;
@@ -67,7 +67,7 @@ pub fn sleep_exactly() -> Result<()> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).doing("exact sleeps")
 }
 
-fn service(store: &Path, way: ReplaySettings, future: Option<Arc<KnownReads>>) -> Result<Service> {
+fn service(store: &Path, way: ReplaySettings, future: Option<Arc<FutureReads>>) -> Result<Service> {
     let faults = Faults::new(1);
     faults.set(FaultRates {
         latency: way.latency,
@@ -115,7 +115,7 @@ pub fn prepare(store: &Path, reads: &Reads) -> Result<()> {
 /// Replays all readers once, cold; who learns from runs has had one before.
 pub fn replay(store: &Path, reads: &Reads, way: ReplaySettings) -> Result<ReplayMeasurement> {
     let known = (way.policy == PrefetchPolicy::Perfect).then(|| reads.readers.iter().cloned());
-    let future = known.map(|readers| Arc::new(KnownReads::new(readers)));
+    let future = known.map(|readers| Arc::new(FutureReads::new(readers)));
     let service = service(store, way, future)?;
     let mut before = PrefetchStats::default();
     if way.policy == PrefetchPolicy::Markov {

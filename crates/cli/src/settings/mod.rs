@@ -425,7 +425,7 @@ mod tests {
         ];
         let service = resolve(&[], &[], &given).unwrap().values.service;
         let known = [8, 16].map(|offset| forebay_pattern::ReadRequest { offset, len: 4 });
-        let future = forebay_server::delegate::KnownReads::new([known.to_vec()]);
+        let future = forebay_server::delegate::FutureReads::new([known.to_vec()]);
         assert_eq!(service.prefetch.future, Some(std::sync::Arc::new(future)));
     }
 

@@ -1,7 +1,7 @@
 //! Parsers of settings: the text of a setting becomes its value. Invalid text is refused, with the form that is expected.
 use forebay_node::units::{parse_duration, parse_size};
 use forebay_pattern::ReadRequest;
-use forebay_server::delegate::KnownReads;
+use forebay_server::delegate::FutureReads;
 use forebay_server::{
     Alpha, ChunkSize, CodecNames, CodecNamesError, CodecWhen, Consistency, FingerprintKind,
 };
@@ -32,7 +32,7 @@ pub(super) fn budget(text: &str) -> Result<Option<u64>, String> {
 }
 
 /// The reads of each rank in each file of a trace.
-pub(super) fn future(text: &str) -> Result<Option<Arc<KnownReads>>, String> {
+pub(super) fn future(text: &str) -> Result<Option<Arc<FutureReads>>, String> {
     if text == "none" {
         return Ok(None);
     }
@@ -52,7 +52,7 @@ pub(super) fn future(text: &str) -> Result<Option<Arc<KnownReads>>, String> {
             reader.push(ReadRequest { offset, len });
         }
     }
-    Ok(Some(Arc::new(KnownReads::new(readers.into_values()))))
+    Ok(Some(Arc::new(FutureReads::new(readers.into_values()))))
 }
 
 /// The number of node servers.

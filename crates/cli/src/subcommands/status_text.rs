@@ -146,6 +146,11 @@ pub fn text(status: &Status, wide: bool) -> String {
                 size(m.peak)
             )),
         );
+        if process.link_clients > 0 {
+            let clients = counted(process.link_clients, "client");
+            let files = counted(process.link_open_files, "open file");
+            let _ = write!(out, ", {clients} over the link with {files}");
+        }
         if process.stage_jobs > 0 {
             let jobs = counted(process.stage_jobs, "stage job");
             let _ = write!(out, ", {jobs}");
@@ -225,6 +230,8 @@ mod tests {
             members: vec![own],
             metrics: None,
             stage_jobs: 0,
+            link_clients: 0,
+            link_open_files: 0,
             peers: (0..4)
                 .filter(|peer| *peer != own)
                 .map(|member| PeerHealth {

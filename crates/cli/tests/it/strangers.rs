@@ -59,6 +59,71 @@ fn a_stranger_gets_neither_the_store_nor_an_answer() {
     place.umount_well();
 }
 
+/// Says hello on a link, of the version that is given, and prints the answer.
+const HELLO: &str = r#"
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.settimeout(10)
+s.connect(sys.argv[1])
+try:
+    s.send(b"FBAYLINK" + int(sys.argv[2]).to_bytes(4, "little") + bytes([1, 0, 0, 0]) + bytes(16))
+except OSError:
+    pass
+print(s.recv(4096)[48:].decode())
+"#;
+
+#[test]
+fn a_second_user_gets_nothing_by_the_link_and_right_answers_by_the_mount() {
+    if !has_fuse() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let open = |path: &str, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
+    };
+    open(&place.text("."), 0o755);
+    place.mount_well(&["--allow-other"]);
+    let (public, private) = (place.text("m/public"), place.text("m/private"));
+    let client = forebay_client::Client::connect(place.store()).unwrap();
+    client.write("/public", b"for all").unwrap();
+    client.write("/private", b"secret").unwrap();
+    open(&public, 0o644);
+    open(&private, 0o600);
+    // Opened by mistake: the kernel says who is there.
+    open(&place.store(), 0o755);
+    let link = place.text("s/link-0");
+    open(&link, 0o666);
+    let version = forebay_client::link::wire::VERSION.to_string();
+    let (code, out, err) = stranger("/usr/bin/python3", &["-c", HELLO, &link, &version]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("you are user 12345; use the mount"), "{out}");
+    let (code, out, err) = stranger("cat", &[&public]);
+    assert_eq!((code, &*out), (0, "for all"), "{err}");
+    let (code, out, err) = stranger("cat", &[&private]);
+    assert!(
+        code != 0 && out.is_empty() && err.contains("Permission denied"),
+        "{err}"
+    );
+    let (code, _, err) = stranger("sh", &["-c", "echo more >> $0", &public]);
+    assert!(code != 0, "{err}");
+    assert_eq!(client.read("/public").unwrap(), b"for all");
+    let file = client.open("/public").unwrap();
+    let (code, out, err) = forebay(&["status", &place.store()]);
+    assert_eq!(code, 0, "{err}");
+    assert!(
+        out.contains(", 1 client over the link with 1 open file"),
+        "{out}"
+    );
+    drop(file);
+    // What it may write, the link shows at once.
+    open(&public, 0o666);
+    let (code, _, err) = stranger("sh", &["-c", "printf more >> $0", &public]);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(client.read("/public").unwrap(), b"for allmore");
+    drop(client);
+    place.umount_well();
+}
+
 /// Holds a file open, says so, and adds each line that it is told.
 const HOLD: &str = r#"exec 3>>"$1" && echo open && while read -r line; do echo "$line" >&3 || exit 1; echo written; done"#;
 

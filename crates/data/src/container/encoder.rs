@@ -3,7 +3,7 @@
 //! Each log has a chooser (`forebay_codec::choose`), which samples some of its containers. What was encoded is decoded again and
 //! compared before it is used: a fault of a codec costs room, never a byte.
 //!
-//! Invariant: encoded bytes are shorter than raw ones by at least one in `LEAST_GAIN_OF`; else the container stays plain, and
+//! Invariant: encoded bytes are shorter than raw ones by at least one in `MIN_SAVING_DIVISOR`; else the container stays plain, and
 //! costs nothing to read.
 use super::encoded_parts::EncodedParts;
 use forebay_codec::choose::{CodecChooser, CostGoal, CostModel};
@@ -15,7 +15,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// What a container must save to be encoded: one in this many of its bytes.
-const LEAST_GAIN_OF: usize = 20;
+const MIN_SAVING_DIVISOR: usize = 20;
 /// Fewer raw bytes than these are not encoded: heads and records would take what is gained.
 const MIN_RAW_BYTES: usize = 4096;
 /// Logs whose choosers are kept.
@@ -122,7 +122,7 @@ impl ContainerEncoder {
         if id == CodecId::Raw || form == StoredForm::Raw {
             return None;
         }
-        let is_shorter = self.encoded.encoded_len() + raw.len() / LEAST_GAIN_OF <= raw.len();
+        let is_shorter = self.encoded.encoded_len() + raw.len() / MIN_SAVING_DIVISOR <= raw.len();
         let is_right = is_shorter && decodes_to(&self.encoded, raw);
         if !is_right {
             if is_shorter {

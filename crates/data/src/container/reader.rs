@@ -9,7 +9,7 @@ use super::encoded_parts::EncodedParts;
 use super::{Container, ContainerTable};
 use crate::pieces::Pieces;
 use crate::record_cache::CachedRecord;
-use crate::verified_read::{self, Mismatch, NearBuffer, WantedPart};
+use crate::verified_read::{self, CoalescedReadBuffer, Mismatch, WantedPart};
 use forebay_codec::container::PIECE_LEN;
 use forebay_codec::{CodecError, OpenedContainer};
 use forebay_proto::{Error, Result};
@@ -56,7 +56,7 @@ impl ContainerTable {
     pub fn read_parts(
         &self,
         container: &Container,
-        buffer: &mut NearBuffer<'_>,
+        buffer: &mut CoalescedReadBuffer<'_>,
         wanted: &mut [WantedPart<'_>],
     ) -> Result<Option<Mismatch>> {
         let Some(encoded) = container.encoded() else {
@@ -107,7 +107,7 @@ impl ContainerTable {
         &self,
         container: &Container,
         is_named: impl Fn(usize) -> bool,
-        buffer: &mut NearBuffer<'_>,
+        buffer: &mut CoalescedReadBuffer<'_>,
     ) -> Result<std::result::Result<Vec<u8>, Mismatch>> {
         let mut bytes = vec![0; container.bytes() as usize];
         let (mut wanted, mut rest, mut at) = (Vec::new(), &mut bytes[..], 0);
@@ -189,7 +189,7 @@ impl ContainerTable {
         encoded: &EncodedParts,
         opened: &OpenedContainer,
         parts: Range<usize>,
-        buffer: &mut NearBuffer<'_>,
+        buffer: &mut CoalescedReadBuffer<'_>,
         wanted: &mut [WantedPart<'_>],
     ) -> Result<Option<Mismatch>> {
         let Some(file) = self.segments.file(container.segment)? else {

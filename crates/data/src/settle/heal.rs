@@ -12,7 +12,7 @@ use super::Settler;
 use crate::container::{Container, ContainerId, ContainerMove, Counts, EncodedParts};
 use crate::pieces::Pieces;
 use crate::segment::{Lane, SegmentRange};
-use crate::verified_read::{NearBuffer, WantedPart};
+use crate::verified_read::{CoalescedReadBuffer, WantedPart};
 use forebay_proto::Result;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -120,7 +120,7 @@ impl Settler {
         positions: Range<u64>,
         all: &mut Vec<u8>,
     ) -> Result<()> {
-        let mut buffer = NearBuffer::of(&self.buffers);
+        let mut buffer = CoalescedReadBuffer::of(&self.buffers);
         for part in EncodedParts::over(&positions) {
             let raw = EncodedParts::raw_positions(part, container.bytes());
             let (from, to) = (positions.start.max(raw.start), positions.end.min(raw.end));

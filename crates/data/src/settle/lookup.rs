@@ -10,7 +10,7 @@ use super::Settler;
 use crate::cit::{ChunkLocation, FingerprintLists};
 use crate::container::{self, Container, ContainerId, Counts};
 use crate::fingerprint::Fingerprint;
-use crate::verified_read::{NearBuffer, WantedPart};
+use crate::verified_read::{CoalescedReadBuffer, WantedPart};
 use forebay_proto::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl<'a> ChunkLookup<'a> {
             at: container.positions(chunk).start,
             into: &mut stored,
         };
-        let mut buffer = NearBuffer::of(&self.settler.buffers);
+        let mut buffer = CoalescedReadBuffer::of(&self.settler.buffers);
         let read = self
             .settler
             .containers

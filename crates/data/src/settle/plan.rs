@@ -22,10 +22,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 /// A span is adopted if at most one in this many of its bytes is known already.
-const ADOPT_OF: u64 = 16;
+const MAX_DUPLICATE_DIVISOR: u64 = 16;
 
 /// What becomes of a chunk.
-struct ChunkFate {
+struct ChunkDisposition {
     crc: u32,
     /// Where its bytes are stored, or zeros. `None`: it is new.
     source: Option<RunSource>,
@@ -107,13 +107,13 @@ impl<'a> SettlePlan<'a> {
     }
 
     /// Of each chunk its checksum, and the stored chunk that may be named in its place, if there is one.
-    fn look_up(&self, read: &ReadSpans) -> Result<Vec<ChunkFate>> {
-        let mut fates: Vec<ChunkFate> = Vec::with_capacity(read.chunks.len());
+    fn look_up(&self, read: &ReadSpans) -> Result<Vec<ChunkDisposition>> {
+        let mut fates: Vec<ChunkDisposition> = Vec::with_capacity(read.chunks.len());
         for span in &read.spans {
             // A chunk that lies in several spans is added with the first of them.
             for i in fates.len()..span.chunks.end {
                 let chunk = &read.chunks[i];
-                fates.push(ChunkFate {
+                fates.push(ChunkDisposition {
                     crc: read.checksum(span, chunk),
                     source: chunk.zero.then_some(RunSource::Zeros),
                 });
@@ -149,7 +149,7 @@ impl<'a> SettlePlan<'a> {
         &mut self,
         read: &ReadSpans,
         span: &ReadSpan,
-        fates: &mut [ChunkFate],
+        fates: &mut [ChunkDisposition],
     ) -> Result<()> {
         let chunks = span.chunks.clone();
         // Chunks that this plan has kept since the lookup.
@@ -230,7 +230,12 @@ impl<'a> SettlePlan<'a> {
     }
 
     /// Whether the span becomes a container of its own.
-    fn is_own_container(&self, read: &ReadSpans, span: &ReadSpan, fates: &[ChunkFate]) -> bool {
+    fn is_own_container(
+        &self,
+        read: &ReadSpans,
+        span: &ReadSpan,
+        fates: &[ChunkDisposition],
+    ) -> bool {
         let len = span.span.live_len();
         // No part of a piece was freed, so no other span shares the stored bytes.
         let is_whole = span
@@ -250,7 +255,7 @@ impl<'a> SettlePlan<'a> {
         }
         is_whole
             && new > 0
-            && known * ADOPT_OF <= len
+            && known * MAX_DUPLICATE_DIVISOR <= len
             && len <= MAX_CONTAINER_BYTES
             && span.chunks.len() <= MAX_CONTAINER_CHUNKS as usize
     }
@@ -261,7 +266,7 @@ impl<'a> SettlePlan<'a> {
         &mut self,
         read: &ReadSpans,
         span: &ReadSpan,
-        fates: &[ChunkFate],
+        fates: &[ChunkDisposition],
         id: ContainerId,
         known: &[bool],
     ) -> Result<bool> {

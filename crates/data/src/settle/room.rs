@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// How long a writer waits for room if no space is freed.
-const NEWS_WAIT: Duration = Duration::from_secs(5);
+const SPACE_SIGNAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a writer waits for room in all.
 const ROOM_WAIT: Duration = Duration::from_secs(30);
 /// How long a write waits while the backlog is over its bound.
@@ -36,7 +36,7 @@ impl Settler {
             }
             let now = Instant::now();
             let may_come = self.may_make_room() && !is_stuck() && now < until;
-            if !may_come || !freed.wait(seen, now + NEWS_WAIT) {
+            if !may_come || !freed.wait(seen, now + SPACE_SIGNAL_TIMEOUT) {
                 break false;
             }
         };

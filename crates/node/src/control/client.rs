@@ -6,7 +6,7 @@ use super::{
 };
 use crate::failure::{Context, Failure, Result};
 use crate::units::size;
-use forebay_server::delegate::{RecodePlace, RecodeStep};
+use forebay_server::delegate::{RecodeCursor, RecodeStep};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Uid;
@@ -286,7 +286,7 @@ impl ControlClient {
     ///
     /// # Errors
     /// As [`ControlClient::status`].
-    pub fn recode(&mut self, fid: u64, place: RecodePlace, limit: Duration) -> Result<RecodeStep> {
+    pub fn recode(&mut self, fid: u64, place: RecodeCursor, limit: Duration) -> Result<RecodeStep> {
         let request = ControlRequest::Recode { fid, place };
         ask!(self, limit, request, ControlReply::Recoded(step) => step)
     }

@@ -27,7 +27,7 @@ pub use status::{
 };
 pub use store_holder::store_holder;
 
-use forebay_server::delegate::{RecodePlace, RecodeStep};
+use forebay_server::delegate::{RecodeCursor, RecodeStep};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -83,7 +83,7 @@ pub enum ControlRequest {
         /// The file: its inode number.
         fid: u64,
         /// Where the step begins.
-        place: RecodePlace,
+        place: RecodeCursor,
     },
 }
 

@@ -125,6 +125,10 @@ pub struct ProcessStatus {
     pub metrics: Option<String>,
     /// Stage jobs that run.
     pub stage_jobs: u64,
+    /// Processes that are connected over the link, and the files that they have open.
+    pub link_clients: u64,
+    /// See `link_clients`.
+    pub link_open_files: u64,
     /// The members in other processes, as it sees them.
     pub peers: Vec<PeerHealth>,
 }

@@ -180,6 +180,10 @@ metrics! {
         "Time since the member in another process was last heard; member is who says so";
     process "forebay_stage_jobs" (|p| p.stage_jobs)
         "Stage jobs that run in the process";
+    process "forebay_link_clients" (|p| p.link_clients)
+        "Processes that are connected to the process over the link";
+    process "forebay_link_open_files" (|p| p.link_open_files)
+        "Files that these have open";
     process "forebay_uptime_seconds" (|p| p.uptime_seconds)
         "Time since the process was ready";
     process "forebay_process_resident_memory_bytes" (|p| p.memory.map(|memory| memory.resident))

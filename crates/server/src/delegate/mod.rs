@@ -89,7 +89,7 @@ mod write;
 mod write_back;
 mod writeback_errors;
 
-pub use crate::prefetch_config::{KnownReads, PrefetchConfig, PrefetchPolicy};
+pub use crate::prefetch_config::{FutureReads, PrefetchConfig, PrefetchPolicy};
 use crate::team::Teams;
 use crate::{Config, Consistency, Member, MemberParts, Result};
 pub use change_counters::{ChangeCounters, ChangeMark, SharedChangeCounters};
@@ -126,7 +126,7 @@ use read::LayerReader;
 pub use seek::SeekTarget;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-pub use stored_bytes::{FileStorage, RecodePlace, RecodeStep};
+pub use stored_bytes::{FileStorage, RecodeCursor, RecodeStep};
 use sync::FileSyncer;
 pub use team::{TeamClient, team_token};
 pub use traffic::{Traffic, TrafficCounters};

@@ -31,8 +31,8 @@ impl LogRun {
     }
 
     /// Deals the run's bytes out a portion at a time.
-    pub fn dealer(&self) -> RunDealer<'_> {
-        RunDealer {
+    pub fn dealer(&self) -> RunScatter<'_> {
+        RunScatter {
             parts: &self.parts,
             done: 0,
         }
@@ -40,14 +40,14 @@ impl LogRun {
 }
 
 /// Where the next bytes of a run go.
-pub struct RunDealer<'a> {
+pub struct RunScatter<'a> {
     /// Parts that are not complete yet.
     parts: &'a [Range<usize>],
     /// Bytes of the first of them that have been dealt out.
     done: usize,
 }
 
-impl RunDealer<'_> {
+impl RunScatter<'_> {
     /// Copies the next bytes of the run to their places in `buffer`.
     pub fn deal(&mut self, mut bytes: &[u8], buffer: &mut [u8]) {
         while let Some((part, later)) = self.parts.split_first()

@@ -33,8 +33,8 @@ pub struct FileStorage {
 
 /// How far a file is encoded again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecodePlace {
-    /// What this member and those after it know of the file is left.
+pub struct RecodeCursor {
+    /// Owners from this one on are still to be asked.
     owner: Member,
     /// From this offset on.
     from: u64,
@@ -48,7 +48,7 @@ pub struct RecodeStep {
     /// What it did.
     pub report: RecodeReport,
     /// Where the next one begins; `None`: that was all.
-    pub next: Option<RecodePlace>,
+    pub next: Option<RecodeCursor>,
 }
 
 /// Log, first address, length.
@@ -127,11 +127,11 @@ impl ByteLocator {
     ///
     /// # Errors
     /// `EISDIR` or `EINVAL` for what is no file, `ESTALE` if it was removed; as a write of the bytes; `EIO` if a member cannot answer.
-    pub fn recode_step(&self, fid: Fid, place: RecodePlace) -> Result<RecodeStep> {
+    pub fn recode_step(&self, fid: Fid, place: RecodeCursor) -> Result<RecodeStep> {
         let _at = self.ctx.counters.other();
         let attr = self.ctx.ask_file(fid)?;
         let owners = self.reader.extents.extent_members(fid, attr.layout);
-        let mut place = RecodePlace {
+        let mut place = RecodeCursor {
             owner: place.owner.max(owners.start),
             ..place
         };
@@ -154,14 +154,14 @@ impl ByteLocator {
                 });
             }
             place = match page.next {
-                Some(from) => RecodePlace {
+                Some(from) => RecodeCursor {
                     from,
                     skip: 0,
                     ..place
                 },
-                None => RecodePlace {
+                None => RecodeCursor {
                     owner: place.owner + 1,
-                    ..RecodePlace::default()
+                    ..RecodeCursor::default()
                 },
             };
         }

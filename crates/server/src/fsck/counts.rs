@@ -4,7 +4,7 @@ use crate::Result;
 use forebay_data::check;
 
 /// Wrong counts told one by one; the others are a number.
-const MAX_TOLD: u64 = 16;
+const MAX_LISTED_MISMATCHES: u64 = 16;
 
 /// Counts all chunks anew.
 pub fn check(m: &CheckedStore, report: &mut FsckReport) -> Result<()> {
@@ -27,7 +27,7 @@ pub fn check(m: &CheckedStore, report: &mut FsckReport) -> Result<()> {
             }
         };
         wrong += 1;
-        if wrong <= MAX_TOLD {
+        if wrong <= MAX_LISTED_MISMATCHES {
             report.problem(
                 "counts",
                 format!(
@@ -38,7 +38,7 @@ pub fn check(m: &CheckedStore, report: &mut FsckReport) -> Result<()> {
         }
         Ok(())
     })?;
-    if let Some(others) = wrong.checked_sub(MAX_TOLD).filter(|n| *n > 0) {
+    if let Some(others) = wrong.checked_sub(MAX_LISTED_MISMATCHES).filter(|n| *n > 0) {
         report.problem(
             "counts",
             format!(

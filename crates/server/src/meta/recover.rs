@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A hold this old is asked about.
-const OLD_HOLD: Duration = Duration::from_secs(5);
+const HOLD_QUERY_AGE: Duration = Duration::from_secs(5);
 
 /// Finishes and takes back. See the head of this file.
 pub(crate) struct IntentRecovery {
@@ -62,7 +62,7 @@ impl IntentRecovery {
         if let Err(e) = self.coordinator.forget_done() {
             tracing::warn!("finished intents cannot be forgotten: {e}");
         }
-        self.ask_about_holds(OLD_HOLD);
+        self.ask_about_holds(HOLD_QUERY_AGE);
     }
 
     /// Asks the coordinators of old holds (and of the lock of directory moves) whether they are still going on.

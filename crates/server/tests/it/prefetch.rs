@@ -3,7 +3,7 @@ use crate::common::*;
 use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_pattern::ReadRequest;
 use forebay_server::delegate::{
-    Delegate, Handle, KnownReads, PrefetchConfig, PrefetchPolicy, PrefetchStats,
+    Delegate, FutureReads, Handle, PrefetchConfig, PrefetchPolicy, PrefetchStats,
 };
 use forebay_server::{Config, Fid, Service, SetAttr};
 use forebay_testkit::random::Random;
@@ -33,7 +33,7 @@ fn start_far(dir: &TempDir, prefetch: PrefetchConfig) -> (Service, Arc<Faults>) 
 fn by(policy: PrefetchPolicy, requests: Vec<ReadRequest>) -> PrefetchConfig {
     PrefetchConfig {
         policy,
-        future: Some(Arc::new(KnownReads::new([requests]))),
+        future: Some(Arc::new(FutureReads::new([requests]))),
         ..PrefetchConfig::default()
     }
 }

@@ -10,7 +10,7 @@ use forebay_node::failure::{Failure, Result};
 use forebay_node::limits::within;
 use forebay_node::mount_table::{self, MountEntry};
 use forebay_node::units::{counted, size};
-use forebay_server::delegate::RecodePlace;
+use forebay_server::delegate::RecodeCursor;
 use forebay_server::proto::data::RecodeReport;
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
@@ -138,7 +138,7 @@ impl StoredFile {
         self.write_back()?;
         let start = bar.position();
         let client = services.of(&self.store)?;
-        let (mut report, mut place) = (RecodeReport::default(), Some(RecodePlace::default()));
+        let (mut report, mut place) = (RecodeReport::default(), Some(RecodeCursor::default()));
         while let Some(at) = place {
             let step = client.recode(self.fid, at, STEP_LIMIT);
             let step = step.map_err(|e| e.prefixed(format!("{}: ", name(&self.path))))?;

@@ -10,7 +10,7 @@
 use super::markov::{MarkovChain, MarkovPredictor};
 use super::readahead::ReadaheadWindow;
 use super::request_history::{HistoryPredictor, RequestHistory};
-use crate::prefetch_config::KnownReads;
+use crate::prefetch_config::FutureReads;
 use forebay_pattern::{Predictor, ReadRequest};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ enum PredictionSource {
         others: TrustScore,
     },
     Perfect {
-        future: Arc<KnownReads>,
+        future: Arc<FutureReads>,
         /// Those that have asked for the same so far, and the place in them.
         alike: Vec<(Arc<[ReadRequest]>, usize)>,
         begun: bool,
@@ -131,7 +131,7 @@ impl HandleReader {
     }
 
     /// By what is known beforehand.
-    pub fn perfect(future: Arc<KnownReads>, most: usize) -> HandleReader {
+    pub fn perfect(future: Arc<FutureReads>, most: usize) -> HandleReader {
         let source = PredictionSource::Perfect {
             future,
             alike: Vec::new(),

@@ -125,7 +125,7 @@ fn perfect_knows_each_reader_by_its_first_requests() {
         random(50).into_iter().chain([at(1, 1)]).collect(),
         vec![at(5, 5), at(9, 9)],
     ];
-    let future = Arc::new(KnownReads::new(paths.clone()));
+    let future = Arc::new(FutureReads::new(paths.clone()));
     for path in &paths {
         let mut reader = HandleReader::perfect(future.clone(), 64);
         let (right, fetched) = run(&mut reader, path);
