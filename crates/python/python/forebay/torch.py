@@ -519,4 +519,4 @@ def _is_plain(tensor: Any) -> bool:
 def _is_of_other_byte_order(stream: Any) -> bool:
     stream.seek(0)
     archive = torch._C.PyTorchFileReader(stream)
-    return archive.has_record("byteorder") and archive.get_record("byteorder") != sys.byteorder.encode()
+    return bool(archive.has_record("byteorder") and archive.get_record("byteorder") != sys.byteorder.encode())
