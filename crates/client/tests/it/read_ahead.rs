@@ -92,7 +92,7 @@ impl Changes<'_> {
 
 fn records_of_a_file_that_changes_are_those_of_now(kind: BackendKind) {
     let world = World::start(3, kind);
-    for_each_seed("records of a changing file", (20, 2000), |seed| {
+    for_each_seed("records of a changing file", (20, 300), |seed| {
         let mut random = Random::new(seed);
         let path = format!("/f{seed}");
         let content = seeded_bytes(seed, SIZE);
