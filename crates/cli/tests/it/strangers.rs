@@ -25,14 +25,16 @@ fn stranger(program: &str, args: &[&str]) -> (i32, String, String) {
         .current_dir("/")))
 }
 
+/// Sets the permissions of a file or directory.
+fn open(path: &str, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
 #[test]
 fn a_stranger_gets_neither_the_store_nor_an_answer() {
     if !has_fuse() || !rustix::process::geteuid().is_root() {
         return;
     }
-    let open = |path: &str, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
-    };
     let place = Place::new();
     open(&place.text("."), 0o755);
     place.mount_well(&[]);
@@ -78,9 +80,6 @@ fn a_second_user_gets_nothing_by_the_link_and_right_answers_by_the_mount() {
         return;
     }
     let place = Place::new();
-    let open = |path: &str, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
-    };
     open(&place.text("."), 0o755);
     place.mount_well(&["--allow-other"]);
     let (public, private) = (place.text("m/public"), place.text("m/private"));
@@ -133,9 +132,6 @@ fn a_file_that_another_user_holds_open_keeps_the_service_from_being_stopped() {
         return;
     }
     let place = Place::new();
-    let open = |path: &str, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
-    };
     open(&place.text("."), 0o755);
     // As an ordinary user's would, this server cannot look into processes of others.
     let mut mount = Command::new("setpriv");

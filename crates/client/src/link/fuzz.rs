@@ -116,19 +116,19 @@ fn requests() -> Vec<Request<'static>> {
             offset: 1,
             len: 100,
         },
-        FileRequest::ReadAhead(Records {
+        FileRequest::ReadAhead(StridedRecords {
             start: 0,
             len: 100,
             stride: 200,
             count: 9,
         }),
-        FileRequest::ReadAhead(Records {
+        FileRequest::ReadAhead(StridedRecords {
             start: u64::MAX - 5,
             len: 10,
             stride: 1 << 60,
             count: 5000,
         }),
-        FileRequest::ReadAhead(Records {
+        FileRequest::ReadAhead(StridedRecords {
             start: 0,
             len: 0,
             stride: 0,

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - Bytes kept from an earlier reply are given out only while their mark is current.
 //! - One window a file, of at most [`SHARED_BYTES`].
-use super::request::{MAX_RECORDS, Records};
+use super::request::{MAX_RECORDS, StridedRecords};
 use super::wire::{MAX_INLINE_BYTES, SHARED_BYTES};
 use forebay_server::delegate::ChangeMark;
 
@@ -27,24 +27,24 @@ pub(super) struct ReadAhead {
     /// Reads in a row that went on by the same step.
     run: u32,
     backoff: u32,
-    window: Window,
+    window: ReadWindow,
 }
 
 #[derive(Debug, Default)]
-struct Window {
+struct ReadWindow {
     /// `None`: there is none.
     mark: Option<ChangeMark>,
-    records: Records,
+    records: StridedRecords,
     /// Those that came.
     bytes: Vec<u8>,
     /// Bytes given out.
     used: usize,
 }
 
-impl Window {
+impl ReadWindow {
     /// The bytes from `offset` on, if `len` of them are there.
     fn get(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        let Records {
+        let StridedRecords {
             start,
             stride,
             len: record,
@@ -88,11 +88,16 @@ impl ReadAhead {
 
     /// A read that has to be asked for: the records to ask for with it, if it can be foretold what follows.
     /// `may_grow`: windows may have more than 64 KiB.
-    pub fn next_records(&mut self, offset: u64, len: usize, may_grow: bool) -> Option<Records> {
+    pub fn next_records(
+        &mut self,
+        offset: u64,
+        len: usize,
+        may_grow: bool,
+    ) -> Option<StridedRecords> {
         let goes_on = self.record_read(offset, len);
         if !goes_on {
             // What is there was of no use, and its memory need not be kept.
-            self.window = Window::default();
+            self.window = ReadWindow::default();
             return None;
         }
         if self.backoff > 0 {
@@ -107,7 +112,7 @@ impl ReadAhead {
 
     /// What was asked for did not come.
     pub fn back_off(&mut self) {
-        self.window = Window::default();
+        self.window = ReadWindow::default();
         self.backoff = BACKOFF_READS;
     }
 
@@ -117,8 +122,8 @@ impl ReadAhead {
     }
 
     /// The records behind those of the window, if all of these came, and the window was not the first.
-    pub fn following(&self) -> Option<Records> {
-        let Window {
+    pub fn following(&self) -> Option<StridedRecords> {
+        let ReadWindow {
             records,
             mark,
             bytes,
@@ -132,7 +137,7 @@ impl ReadAhead {
         may.then(|| self.records_from(start, len, true))
     }
 
-    fn records_from(&self, offset: u64, len: usize, may_grow: bool) -> Records {
+    fn records_from(&self, offset: u64, len: usize, may_grow: bool) -> StridedRecords {
         let largest = if may_grow {
             SHARED_BYTES
         } else {
@@ -142,7 +147,7 @@ impl ReadAhead {
         let count = (budget.max(len) / len) as u32;
         let count = count.min(MAX_RECORDS);
         let in_row = self.step == len as u64;
-        Records {
+        StridedRecords {
             start: offset,
             len: if in_row {
                 count * len as u32
@@ -159,7 +164,7 @@ impl ReadAhead {
     }
 
     /// Where the bytes of a window go.
-    pub fn buffer(&mut self, records: &Records) -> &mut [u8] {
+    pub fn buffer(&mut self, records: &StridedRecords) -> &mut [u8] {
         self.window.mark = None;
         self.window.bytes.resize(records.bytes(), 0);
         &mut self.window.bytes
@@ -168,7 +173,7 @@ impl ReadAhead {
     /// So many bytes of the records came, in the buffer. Without a mark they are of now alone.
     pub fn fill(
         &mut self,
-        records: Records,
+        records: StridedRecords,
         came: usize,
         mark: Option<ChangeMark>,
         into: &mut [u8],
@@ -181,7 +186,7 @@ impl ReadAhead {
         match mark {
             None => self.drop_window(),
             // The end of the file.
-            Some(_) if first < into.len() => self.window = Window::default(),
+            Some(_) if first < into.len() => self.window = ReadWindow::default(),
             Some(_) => self.window.bytes.shrink_to(came),
         }
         first
@@ -192,7 +197,7 @@ impl ReadAhead {
         if self.window.used <= self.window.bytes.len() / 2 {
             self.backoff = BACKOFF_READS;
         }
-        self.window = Window::default();
+        self.window = ReadWindow::default();
     }
 
     /// A read; whether it goes on as the one before.
@@ -227,7 +232,7 @@ mod tests {
     }
 
     /// A file of this size as a server sends records of it.
-    fn send(records: &Records, size: u64, into: &mut [u8]) -> usize {
+    fn send(records: &StridedRecords, size: u64, into: &mut [u8]) -> usize {
         let mut came = 0;
         for n in 0..u64::from(records.count) {
             let start = records.start + n * records.stride;
@@ -248,7 +253,7 @@ mod tests {
         if ahead.take(into, offset, |mark| mark == MARK) {
             return (into.len(), false);
         }
-        let own = Records {
+        let own = StridedRecords {
             start: offset,
             len: into.len() as u32,
             stride: into.len() as u64,

@@ -4,7 +4,7 @@
 use super::connection::BulkTransfer;
 use super::error::{CallError, LinkError};
 use super::read_ahead::ReadAhead;
-use super::request::{FileRequest, Records, Request};
+use super::request::{FileRequest, Request, StridedRecords};
 use super::session::{LinkSession, SentRead};
 use forebay_server::delegate::ChangeMark;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 pub(super) struct ReadPipeline {
     ahead: ReadAhead,
     /// The records behind those that came last.
-    next: Option<(Records, SentRead)>,
+    next: Option<(StridedRecords, SentRead)>,
     /// Of the session's memory.
     counted: usize,
 }
 
-/// Records that came: which, the mark of before they were read, and their bytes.
-type ReceivedRecords = (Records, Option<ChangeMark>, usize);
+/// StridedRecords that came: which, the mark of before they were read, and their bytes.
+type ReceivedRecords = (StridedRecords, Option<ChangeMark>, usize);
 
 impl ReadPipeline {
     /// Reads, if what is asked for came ahead, or is asked for with what follows; `None`: it is to be asked for alone.
@@ -94,7 +94,7 @@ impl ReadPipeline {
     fn receive(
         &mut self,
         session: &LinkSession,
-        (records, sent): (Records, SentRead),
+        (records, sent): (StridedRecords, SentRead),
     ) -> Option<ReceivedRecords> {
         let (mark, came) = sent.receive(self.ahead.buffer(&records)).ok()?;
         let mark: Option<ChangeMark> = mark;

@@ -169,7 +169,7 @@ pub(crate) enum FileRequest {
     Read { offset: u64, len: u32 },
     /// Replies `Option<ChangeMark>`, taken before the records were read; the bytes of the first records come with it. Only the last of these
     /// may be short, at the end of the file. `None`: the bytes must not be kept.
-    ReadAhead(Records),
+    ReadAhead(StridedRecords),
     /// Writes the bytes that come with it. Replies `()`.
     Write { offset: u64 },
     /// Replies `()`.
@@ -198,12 +198,12 @@ pub(crate) enum FileRequest {
     Close,
 }
 
-/// Records of one request, at most.
+/// StridedRecords of one request, at most.
 pub(crate) const MAX_RECORDS: u32 = 4096;
 
-/// Records of one length, a fixed stride apart, none overlapping the next.
+/// StridedRecords of one length, a fixed stride apart, none overlapping the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Records {
+pub(crate) struct StridedRecords {
     /// Offset of the first.
     pub start: u64,
     /// Bytes of each.
@@ -213,15 +213,15 @@ pub(crate) struct Records {
     pub count: u32,
 }
 
-impl Records {
+impl StridedRecords {
     /// Of all of them.
     pub fn bytes(&self) -> usize {
         (self.len as usize).saturating_mul(self.count as usize)
     }
 
     /// Whether these are as the others, from the same offset on, but for how many they are.
-    pub fn continues(&self, other: &Records) -> bool {
-        let in_row = |records: &Records| records.count == 1;
+    pub fn continues(&self, other: &StridedRecords) -> bool {
+        let in_row = |records: &StridedRecords| records.count == 1;
         self.start == other.start
             && match (in_row(self), in_row(other)) {
                 (true, true) => true,

@@ -181,10 +181,11 @@ impl LinkSession {
             asked.ok()?;
             SharedChangeCounters::new(&memory?).ok()
         };
-        // If another thread was faster, its are as good.
-        ask().is_some_and(|changes| {
-            self.changes.set(changes).is_ok() || self.changes.get().is_some()
-        })
+        if let Some(changes) = ask() {
+            // If another thread was faster, its own are kept: they are as good.
+            let _ = self.changes.set(changes);
+        }
+        self.changes.get().is_some()
     }
 
     /// Makes a call; the reply, and how many bytes came with it. `NotMade` only if the server has ended before it got the request.

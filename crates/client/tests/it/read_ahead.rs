@@ -30,7 +30,7 @@ fn put(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 }
 
 /// A reader, and what changes the file around it: by another handle of its node, by the server's own client, and by another node.
-struct Changes<'a> {
+struct FileChanges<'a> {
     reader: &'a File,
     own: File,
     servers: File,
@@ -38,7 +38,7 @@ struct Changes<'a> {
     content: Vec<u8>,
 }
 
-impl Changes<'_> {
+impl FileChanges<'_> {
     fn make(&mut self, random: &mut Random) {
         let offset = random.below(SIZE as u64);
         let len = 1 + random.index(9000);
@@ -99,7 +99,7 @@ fn records_of_a_file_that_changes_are_those_of_now(kind: BackendKind) {
         world.clients[0].write(&path, &content).unwrap();
         let servers = Client::new(world.service.delegate(1));
         let reader = open(&world.clients[1], &path);
-        let mut changes = Changes {
+        let mut changes = FileChanges {
             reader: &reader,
             own: open(&world.clients[1], &path),
             servers: open(&servers, &path),

@@ -81,9 +81,9 @@ mod tests {
     use super::*;
 
     /// Calls that follow each other.
-    struct Clock(Instant);
+    struct CallClock(Instant);
 
-    impl Clock {
+    impl CallClock {
         fn call(&mut self, rate: &WriteRate, bytes: usize, micros: u64) {
             let begin = self.0;
             self.0 += Duration::from_micros(micros);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_rate_follows_recent_writes_and_counts_the_wait_for_syncs() {
-        let (rate, mut clock) = (WriteRate::default(), Clock(Instant::now()));
+        let (rate, mut clock) = (WriteRate::default(), CallClock(Instant::now()));
         assert_eq!(rate.bytes_per_second(), None);
         for _ in 0..100 {
             clock.call(&rate, 1_000_000, 1000);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_writer_with_other_work_does_not_make_the_disk_look_fast_or_slow() {
-        let (rate, mut clock) = (WriteRate::default(), Clock(Instant::now()));
+        let (rate, mut clock) = (WriteRate::default(), CallClock(Instant::now()));
         for _ in 0..100 {
             clock.call(&rate, 1_000_000, 5000);
         }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn pauses_do_not_count_and_threads_that_wait_at_once_share_the_disk() {
-        let (rate, mut clock) = (WriteRate::default(), Clock(Instant::now()));
+        let (rate, mut clock) = (WriteRate::default(), CallClock(Instant::now()));
         for _ in 0..50 {
             clock.0 += Duration::from_secs(1);
             let begin = clock.0;

@@ -26,7 +26,7 @@ const MAX_GONE_TRIES: u32 = 64;
 const MIN_STEP_PIECES: usize = 4 << 10;
 const MAX_STEP_PIECES: usize = 16 << 10;
 
-/// Bytes of a run that are read before they are dealt out to their places: few enough to be still in the processor's cache.
+/// Bytes of a run that are read before they are copied to their places: few enough to be still in the processor's cache.
 const PORTION_BYTES: usize = 128 << 10;
 
 thread_local! {
@@ -249,7 +249,7 @@ impl LayerReader {
 
     /// A run of this node with several places in `buffer`.
     fn gather_own(&self, run: &LogRun, buffer: &mut [u8]) -> Result<()> {
-        let mut dealer = run.dealer();
+        let mut scatter = run.scatter_in_portions();
         PORTION.with_borrow_mut(|portion| {
             portion.resize(PORTION_BYTES, 0);
             let (mut at, end) = (run.addr, run.addr.saturating_add(run.len as u64));
@@ -259,7 +259,7 @@ impl LayerReader {
                 let next = cut.clamp(at + 1, end);
                 let bytes = &mut portion[..(next - at) as usize];
                 self.ctx.node.data.read(run.log, at, bytes)?;
-                dealer.deal(bytes, buffer);
+                scatter.copy_next(bytes, buffer);
                 at = next;
             }
             Ok(())

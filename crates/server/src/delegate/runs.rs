@@ -25,13 +25,13 @@ pub struct LogRun {
 }
 
 impl LogRun {
-    /// Deals the run's bytes out to their places in `buffer`.
+    /// Copies the run's bytes to their places in `buffer`.
     pub fn scatter(&self, bytes: &[u8], buffer: &mut [u8]) {
-        self.dealer().deal(bytes, buffer);
+        self.scatter_in_portions().copy_next(bytes, buffer);
     }
 
-    /// Deals the run's bytes out a portion at a time.
-    pub fn dealer(&self) -> RunScatter<'_> {
+    /// The same a portion at a time.
+    pub fn scatter_in_portions(&self) -> RunScatter<'_> {
         RunScatter {
             parts: &self.parts,
             done: 0,
@@ -43,13 +43,13 @@ impl LogRun {
 pub struct RunScatter<'a> {
     /// Parts that are not complete yet.
     parts: &'a [Range<usize>],
-    /// Bytes of the first of them that have been dealt out.
+    /// Bytes of the first of them that have been copied.
     done: usize,
 }
 
 impl RunScatter<'_> {
     /// Copies the next bytes of the run to their places in `buffer`.
-    pub fn deal(&mut self, mut bytes: &[u8], buffer: &mut [u8]) {
+    pub fn copy_next(&mut self, mut bytes: &[u8], buffer: &mut [u8]) {
         while let Some((part, later)) = self.parts.split_first()
             && !bytes.is_empty()
         {
@@ -152,8 +152,8 @@ mod tests {
             let mut buffer = vec![0; (range.end - range.start) as usize];
             for run in runs(&pieces, &range) {
                 let bytes: Vec<u8> = (run.addr..run.addr + run.len as u64).map(|a| byte(run.member, run.log, a)).collect();
-                let mut dealer = run.dealer();
-                bytes.chunks(3).for_each(|portion| dealer.deal(portion, &mut buffer));
+                let mut scatter = run.scatter_in_portions();
+                bytes.chunks(3).for_each(|portion| scatter.copy_next(portion, &mut buffer));
             }
             for (part, source) in &pieces {
                 for offset in part.clone() {

@@ -7,7 +7,7 @@ use super::LinkLimits;
 use super::connection::ServedConnection;
 use crate::embedded::{EmbeddedClient, EmbeddedFile};
 use crate::link::request::{
-    CallProgress, FileRequest, JoinTeam, OpenPath, Opened, Records, ReopenFile, Request,
+    CallProgress, FileRequest, JoinTeam, OpenPath, Opened, ReopenFile, Request, StridedRecords,
     TeamRequest, encode_reply,
 };
 use crate::link::shared_buffer::SharedBuffer;
@@ -540,7 +540,7 @@ fn read(
 /// Reads records of which a client keeps what it has not asked for yet.
 fn read_ahead(
     file: &EmbeddedFile,
-    records: &Records,
+    records: &StridedRecords,
     shared: Option<&SharedBuffer>,
 ) -> Result<(ReplyBytes, Option<ChangeMark>)> {
     if records.bytes() > max_reply_bytes(shared) {
