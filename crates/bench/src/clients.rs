@@ -14,7 +14,7 @@ use crate::job::{Records, WorkerTask};
 use crate::process_group::{WorkerProgram, run_program};
 use crate::report::Report;
 use crate::sizes;
-use crate::subjects::{self, ForebayOptions, Subject, SubjectKind};
+use crate::subjects::{ForebayOptions, Subject, SubjectKind};
 use std::fs::create_dir;
 use std::path::{Path, PathBuf};
 
@@ -91,7 +91,7 @@ pub fn run(args: &ClientsArgs) -> Result<()> {
     };
     let kinds = select(&args.subjects)?;
     let forebay = ForebayOptions {
-        program: subjects::find_forebay(args.forebay.as_deref())?,
+        program: args.program.find()?,
         nodes: args.nodes,
         durability: "process".into(),
     };

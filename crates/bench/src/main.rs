@@ -40,6 +40,7 @@ use clap::{Args, Parser, Subcommand};
 use harness::{DirArgs, RunArgs};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use subjects::ProgramArgs;
 
 /// Measures Forebay against its peers.
 #[derive(Debug, Parser)]
@@ -115,9 +116,8 @@ pub struct MountArgs {
     tree_files: u64,
     #[command(flatten)]
     dir: DirArgs,
-    /// The program to measure [default: `forebay` beside this program]
-    #[arg(long)]
-    forebay: Option<PathBuf>,
+    #[command(flatten)]
+    program: ProgramArgs,
     /// Node servers of Forebay, but in cases whose names end with a number of nodes; from 2 on, the second reads what the first
     /// wrote; with 1, ratios are against passthrough-writeback
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
@@ -143,9 +143,8 @@ pub struct ClientsArgs {
     files: u64,
     #[command(flatten)]
     dir: DirArgs,
-    /// The program to measure [default: `forebay` beside this program]
-    #[arg(long)]
-    forebay: Option<PathBuf>,
+    #[command(flatten)]
+    program: ProgramArgs,
     /// Node servers of Forebay; all processes use the first. With 1 the kernel may hold written pages of the mount back
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     nodes: u16,
@@ -164,9 +163,8 @@ pub struct StageArgs {
     size: u64,
     #[command(flatten)]
     dir: DirArgs,
-    /// The program to measure [default: `forebay` beside this program]
-    #[arg(long)]
-    forebay: Option<PathBuf>,
+    #[command(flatten)]
+    program: ProgramArgs,
 }
 
 fn main() -> ExitCode {

@@ -26,7 +26,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
     let kinds = subjects::select(&args.subjects)?;
     comparable(&args.durability, &kinds)?;
     let program = match kinds.iter().any(|kind| kind.is_forebay()) {
-        true => subjects::find_forebay(args.forebay.as_deref())?,
+        true => args.program.find()?,
         false => PathBuf::new(),
     };
     let dir = args.dir.make()?;

@@ -6,7 +6,7 @@ use crate::fail::{Context, Failure, Result};
 use crate::harness::{Case, in_turn, run_program};
 use crate::random::SeededNumbers;
 use crate::report::Report;
-use crate::{sizes, subjects};
+use crate::sizes;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub fn run(args: &StageArgs) -> Result<()> {
     let Some(cases) = args.run.choose(&CASES, "")? else {
         return Ok(());
     };
-    let program = subjects::find_forebay(args.forebay.as_deref())?;
+    let program = args.program.find()?;
     let work = args.dir.make()?;
     let cold = CacheDropping::choose();
     let source = work.0.join("source");

@@ -272,21 +272,31 @@ pub fn without_variables(command: &mut Command, prefix: &str) {
     }
 }
 
-/// `forebay` beside this program, unless the user names one.
-///
-/// # Errors
-/// If it is not there; says how to build it.
-pub fn find_forebay(named: Option<&Path>) -> Result<PathBuf> {
-    let beside = std::env::current_exe()
-        .doing("the path of this program")?
-        .with_file_name("forebay");
-    let path = named.map_or(beside, Path::to_owned);
-    match path.is_file() {
-        true => Ok(path),
-        false => Err(Failure::new(format!(
-            "{}: not there; build it or name it with --forebay",
-            path.display()
-        ))),
+/// The program that is measured.
+#[derive(Debug, clap::Args)]
+pub struct ProgramArgs {
+    /// The program to measure [default: `forebay` beside this program]
+    #[arg(long)]
+    forebay: Option<PathBuf>,
+}
+
+impl ProgramArgs {
+    /// Its path.
+    ///
+    /// # Errors
+    /// If it is not there; says how to build it.
+    pub fn find(&self) -> Result<PathBuf> {
+        let beside = std::env::current_exe()
+            .doing("the path of this program")?
+            .with_file_name("forebay");
+        let path = self.forebay.clone().unwrap_or(beside);
+        match path.is_file() {
+            true => Ok(path),
+            false => Err(Failure::new(format!(
+                "{}: not there; build it or name it with --forebay",
+                path.display()
+            ))),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Operations on names.
 //!
 //! Written out one by one, for the header is made of what stands here, not of what macros would make.
-use crate::call::{Outcome, bytes_mut, count, exclusive, path, status};
+use crate::call::{Failure, Outcome, bytes_mut, count, exclusive, path, status};
 use crate::connection::{Connection, client};
 use crate::stat::Stat;
 use forebay_client::{Client, OpenOptions};
@@ -13,15 +13,15 @@ use std::path::Path;
 ///
 /// # Safety
 /// `connection` is from `forebay_connect`, `name` is a string.
-unsafe fn with_path(
+unsafe fn with_path<E: Into<Failure>>(
     connection: *const Connection,
     name: *const c_char,
-    call: impl FnOnce(&Client, &Path) -> Outcome<()>,
+    call: impl FnOnce(&Client, &Path) -> Result<(), E>,
 ) -> c_int {
     status(|| {
         // SAFETY: as the caller says.
         let (client, name) = unsafe { (client(connection)?, path(name)?) };
-        call(client, name)
+        call(client, name).map_err(Into::into)
     })
 }
 
@@ -29,15 +29,15 @@ unsafe fn with_path(
 ///
 /// # Safety
 /// As [`with_path`], for both.
-unsafe fn with_paths(
+unsafe fn with_paths<E: Into<Failure>>(
     connection: *const Connection,
     (from, to): (*const c_char, *const c_char),
-    call: impl FnOnce(&Client, &Path, &Path) -> Outcome<()>,
+    call: impl FnOnce(&Client, &Path, &Path) -> Result<(), E>,
 ) -> c_int {
     status(|| {
         // SAFETY: as the caller says.
         let (client, from, to) = unsafe { (client(connection)?, path(from)?, path(to)?) };
-        call(client, from, to)
+        call(client, from, to).map_err(Into::into)
     })
 }
 
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn forebay_mkdir(
 ) -> c_int {
     // SAFETY: as the caller says.
     unsafe {
-        with_path(connection, name, |client, name| {
+        with_path(connection, name, |client, name| -> Outcome<()> {
             client.create_dir(name)?;
             if mode & 0o7777 != 0o755 {
                 client.attributes(name).set_permissions(mode)?;
@@ -73,13 +73,7 @@ pub unsafe extern "C" fn forebay_rmdir(
     name: *const c_char,
 ) -> c_int {
     // SAFETY: as the caller says.
-    unsafe {
-        with_path(
-            connection,
-            name,
-            |client, name| Ok(client.remove_dir(name)?),
-        )
-    }
+    unsafe { with_path(connection, name, |client, name| client.remove_dir(name)) }
 }
 
 /// Removes a name that is not a directory. The content stays until its last close.
@@ -92,11 +86,7 @@ pub unsafe extern "C" fn forebay_unlink(
     name: *const c_char,
 ) -> c_int {
     // SAFETY: as the caller says.
-    unsafe {
-        with_path(connection, name, |client, name| {
-            Ok(client.remove_file(name)?)
-        })
-    }
+    unsafe { with_path(connection, name, |client, name| client.remove_file(name)) }
 }
 
 /// Cuts or extends a file to `length` bytes.
@@ -114,7 +104,7 @@ pub unsafe extern "C" fn forebay_truncate(
         with_path(connection, name, |client, name| {
             let file = OpenOptions::new().write(true).open(client, name)?;
             file.set_len(length)?;
-            Ok(file.close()?)
+            file.close()
         })
     }
 }
@@ -132,7 +122,7 @@ pub unsafe extern "C" fn forebay_chmod(
     // SAFETY: as the caller says.
     unsafe {
         with_path(connection, name, |client, name| {
-            Ok(client.attributes(name).set_permissions(mode)?)
+            client.attributes(name).set_permissions(mode)
         })
     }
 }
@@ -149,7 +139,7 @@ pub unsafe extern "C" fn forebay_laminate(
     // SAFETY: as the caller says.
     unsafe {
         with_path(connection, name, |client, name| {
-            Ok(client.attributes(name).laminate()?)
+            client.attributes(name).laminate()
         })
     }
 }
@@ -167,7 +157,7 @@ pub unsafe extern "C" fn forebay_rename(
     // SAFETY: as the caller says.
     unsafe {
         with_paths(connection, (from, to), |client, from, to| {
-            Ok(client.rename(from, to)?)
+            client.rename(from, to)
         })
     }
 }
@@ -185,7 +175,7 @@ pub unsafe extern "C" fn forebay_link(
     // SAFETY: as the caller says.
     unsafe {
         with_paths(connection, (from, to), |client, from, to| {
-            Ok(client.hard_link(from, to)?)
+            client.hard_link(from, to)
         })
     }
 }
@@ -203,7 +193,7 @@ pub unsafe extern "C" fn forebay_symlink(
     // SAFETY: as the caller says.
     unsafe {
         with_paths(connection, (from, to), |client, from, to| {
-            Ok(client.symlink(from, to)?)
+            client.symlink(from, to)
         })
     }
 }
@@ -244,7 +234,7 @@ pub unsafe extern "C" fn forebay_stat(
 ) -> c_int {
     // SAFETY: as the caller says.
     unsafe {
-        with_path(connection, name, |client, name| {
+        with_path(connection, name, |client, name| -> Outcome<()> {
             *exclusive(stat)? = client.metadata(name)?.into();
             Ok(())
         })
@@ -263,7 +253,7 @@ pub unsafe extern "C" fn forebay_lstat(
 ) -> c_int {
     // SAFETY: as the caller says.
     unsafe {
-        with_path(connection, name, |client, name| {
+        with_path(connection, name, |client, name| -> Outcome<()> {
             *exclusive(stat)? = client.symlink_metadata(name)?.into();
             Ok(())
         })

@@ -14,8 +14,8 @@
 use crate::fail::{Context, Failure, Result};
 use crate::harness::{Case, DirArgs, RunArgs, by_name, program_output};
 use crate::report::Report;
-use crate::subjects::{ForebayOptions, Subject, SubjectKind};
-use crate::{sizes, subjects};
+use crate::sizes;
+use crate::subjects::{ForebayOptions, ProgramArgs, Subject, SubjectKind};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,9 +34,8 @@ pub struct DcpArgs {
     /// A Python with torch and the package forebay (`scripts/python.sh bench` makes one)
     #[arg(long, default_value = "target/python/torch/bin/python")]
     python: PathBuf,
-    /// The program to measure [default: `forebay` beside this program]
-    #[arg(long)]
-    forebay: Option<PathBuf>,
+    #[command(flatten)]
+    program: ProgramArgs,
     /// Durability of Forebay; what is saved is on disk with each
     #[arg(long, default_value = "process")]
     durability: String,
@@ -85,7 +84,7 @@ pub fn run(args: &DcpArgs) -> Result<()> {
     let chosen = by_name("subject", &SUBJECTS, |s| s, &args.subjects, &hint)?;
     let work = args.dir.make()?;
     let options = ForebayOptions {
-        program: subjects::find_forebay(args.forebay.as_deref())?,
+        program: args.program.find()?,
         nodes: 1,
         durability: args.durability.clone(),
     };

@@ -31,7 +31,8 @@ use crate::cache::CacheDropping;
 use crate::fail::{Context, Result};
 use crate::harness::{Case, DirArgs, RunArgs, in_turn};
 use crate::report::Report;
-use crate::{sizes, subjects};
+use crate::sizes;
+use crate::subjects::ProgramArgs;
 use cases::{CASES, DedupWork};
 use chain::ChainShape;
 use round::ChainRound;
@@ -56,9 +57,8 @@ pub struct DedupArgs {
     seed: u64,
     #[command(flatten)]
     dir: DirArgs,
-    /// The program to measure [default: `forebay` beside this program]
-    #[arg(long)]
-    forebay: Option<PathBuf>,
+    #[command(flatten)]
+    program: ProgramArgs,
 }
 
 /// Runs the subcommand.
@@ -126,7 +126,7 @@ fn service_options(args: &DedupArgs, files: bool) -> Result<ServiceOptions> {
             has_setting: false,
         });
     }
-    let program = subjects::find_forebay(args.forebay.as_deref())?;
+    let program = args.program.find()?;
     let has_setting = status::has_setting(&program)?;
     Ok(ServiceOptions {
         program,
