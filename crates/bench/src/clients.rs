@@ -143,7 +143,7 @@ struct SubjectsUnderTest {
     cold: CacheDropping,
 }
 
-type Found = Vec<(&'static str, &'static str, f64)>;
+type FoundFigures = Vec<(&'static str, &'static str, f64)>;
 
 impl SubjectsUnderTest {
     fn measure(
@@ -151,7 +151,7 @@ impl SubjectsUnderTest {
         args: &ClientsArgs,
         case: &Case<ProcessCase>,
         kind: &ClientKind,
-    ) -> Result<Found> {
+    ) -> Result<FoundFigures> {
         let name = format!("{}-{}", case.name, kind.name);
         let disk = kind.name == "disk";
         // As the kernel sees it, for what is not measured.
@@ -193,7 +193,7 @@ impl SubjectsUnderTest {
         found
     }
 
-    fn bytes(&self, run: &ClientRun, records: Records) -> Result<Found> {
+    fn bytes(&self, run: &ClientRun, records: Records) -> Result<FoundFigures> {
         let mut found = Vec::new();
         match records.layout {
             // Only its reads are a case.
@@ -239,7 +239,7 @@ impl ClientRun {
         Ok(ran.done as f64 / ran.seconds)
     }
 
-    fn files(&self, files: u64) -> Result<Found> {
+    fn files(&self, files: u64) -> Result<FoundFigures> {
         for rank in 0..self.processes {
             let own = self.seen.join(rank.to_string());
             create_dir(&own).doing(own.display())?;

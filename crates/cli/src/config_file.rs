@@ -3,7 +3,7 @@
 //! It is the one named by `--config` or `FOREBAY_CONFIG`, or else `forebay/config.toml` in the user's configuration
 //! directory if that exists. An unknown key is an error, for a silently ignored one is worse.
 use crate::files::read_text;
-use crate::settings::{self, Resolved, SettingArgs, TABLE};
+use crate::settings::{self, ResolvedSettings, SettingArgs, TABLE};
 use forebay_node::failure::{Failure, Result, one_line};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// A usage failure for an unreadable file, an unknown key or a wrong value.
-pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
+pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<ResolvedSettings> {
     check_variables(std::env::vars_os().map(|(name, _)| name))?;
     let environment = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
     let path = config
@@ -28,7 +28,7 @@ pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
         .or_else(|| environment("FOREBAY_CONFIG").map(PathBuf::from))
         .or_else(|| user_file(environment).filter(|path| path.exists()));
     let texts = path.as_deref().map(read).transpose()?.unwrap_or_default();
-    Resolved::new(&texts, path, environment, args)
+    ResolvedSettings::new(&texts, path, environment, args)
 }
 
 /// A misspelt variable would be ignored in silence; those of the project's tests are not ours to judge.

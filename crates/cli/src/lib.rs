@@ -77,11 +77,9 @@ fn dispatch(cli: &Cli) -> failure::Result {
         CliCommand::Config(ConfigCommand::Show(args)) => subcommands::config::show(args, config),
         CliCommand::Man { directory } => subcommands::about::man(directory.as_deref()),
         CliCommand::Version { json } => subcommands::about::version(*json),
-        CliCommand::Background => {
-            start::one_process::background(
-                |texts| Ok(settings::Resolved::from_texts(texts)?.values),
-            )
-        }
+        CliCommand::Background => start::one_process::background(|texts| {
+            Ok(settings::ResolvedSettings::from_texts(texts)?.values)
+        }),
         CliCommand::Watch {
             server,
             store,

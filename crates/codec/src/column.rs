@@ -42,12 +42,12 @@ pub struct EncodeBuffers {
 
 /// A match: `len` symbols as those `distance` before.
 #[derive(Debug, Clone, Copy, Default)]
-struct Match {
+struct Lz77Match {
     len: usize,
     distance: usize,
 }
 
-impl Match {
+impl Lz77Match {
     /// Bytes of its token.
     fn cost(self) -> usize {
         let rest = self.len - SHORTEST_MATCH;
@@ -126,8 +126,8 @@ impl EncodeBuffers {
     }
 
     /// The longest match at `at` that is shorter than its literals.
-    fn find(&self, at: usize) -> Option<Match> {
-        let mut best = Match::default();
+    fn find(&self, at: usize) -> Option<Lz77Match> {
+        let mut best = Lz77Match::default();
         let mut place = self.heads[self.hash(at)?];
         for _ in 0..MATCH_TRIES {
             let Some(from) = (place as usize).checked_sub(1) else {
@@ -135,7 +135,7 @@ impl EncodeBuffers {
             };
             let len = self.same(from, at);
             if len > best.len {
-                best = Match {
+                best = Lz77Match {
                     len,
                     distance: at - from,
                 };
@@ -161,7 +161,7 @@ impl EncodeBuffers {
     }
 
     /// Whether the match takes less than its literals. At the same length it does not pay: it would cut a run of literals.
-    fn pays(&self, at: usize, found: Match) -> bool {
+    fn pays(&self, at: usize, found: Lz77Match) -> bool {
         let cost = found.cost();
         let mut literals = 0;
         for symbol in &self.symbols[at..at + found.len] {
@@ -196,7 +196,7 @@ fn put_steps(values: &[u64], out: &mut Vec<u8>) -> bool {
     }
     let (start, step) = (varint::fold(first), varint::fold(step));
     let literals = if start == step { 1 } else { 2 };
-    let rest = Match {
+    let rest = Lz77Match {
         len: values.len() - literals,
         distance: 1,
     };
@@ -212,7 +212,7 @@ fn put_steps(values: &[u64], out: &mut Vec<u8>) -> bool {
     true
 }
 
-fn put_match(found: Match, out: &mut Vec<u8>) {
+fn put_match(found: Lz77Match, out: &mut Vec<u8>) {
     let rest = found.len - SHORTEST_MATCH;
     out.push(0x80 | rest.min(LONG_MATCH) as u8);
     if rest >= LONG_MATCH {

@@ -34,7 +34,7 @@ mod reader;
 mod record;
 mod table;
 
-pub use counts::Counts;
+pub use counts::ChunkCounts;
 pub use damaged::DamagedChunks;
 pub use encoded_parts::EncodedParts;
 pub use fingerprints::{Fingerprints, fingerprint_tag};

@@ -14,7 +14,7 @@ use crate::container::{
 use crate::counter::Counter;
 use crate::fingerprint::FingerprintKind;
 use crate::segment::{Segment, Segments};
-use crate::span::{PIECE_BYTES, Run, RunSource, Runs, Span};
+use crate::span::{PIECE_BYTES, Run, RunSource, Span, SpanRuns};
 use forebay_codec::CodecId;
 use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel};
 use forebay_codec::cost::{Bandwidths, CodecSpeed};
@@ -198,7 +198,7 @@ pub fn encoded_span(
         reserved: container.stored_len(),
         container,
     };
-    let mut runs = Runs::default();
+    let mut runs = SpanRuns::default();
     runs.push(Run {
         len: bytes.len() as u32,
         source: RunSource::Container { id, at: 0 },

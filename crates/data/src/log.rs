@@ -4,7 +4,7 @@
 //! never waits for another's (it uses `try_lock`).
 use crate::segment::Segment;
 use crate::span::StoredHint;
-use crate::tail::Tail;
+use crate::tail::LogTail;
 use forebay_codec::choose::CodecChooser;
 use forebay_proto::{Error, Fid, LogId, Result};
 use parking_lot::{Mutex, RwLock};
@@ -34,7 +34,7 @@ pub struct Log {
 #[derive(Default)]
 pub struct LogState {
     /// The bytes not yet in a segment.
-    pub tail: Tail,
+    pub tail: LogTail,
     /// The log has its record in `keyspaces::LOGS`.
     pub recorded: bool,
     /// Place in the queue of logs with a tail (`tail_memory`); 0: not there.

@@ -9,7 +9,7 @@ use crate::segment::SegmentRange;
 use std::ops::Range;
 
 /// See the head of this file.
-pub trait Pieces {
+pub trait ChecksummedPieces {
     /// The segment file.
     fn segment(&self) -> u32;
 

@@ -10,7 +10,7 @@ mod queue;
 mod schedule;
 
 use crate::container::ContainerTable;
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use crate::poison::Poison;
 use crate::segment::{SegmentRange, Segments};
 use crate::space_signal::SpaceSignal;
@@ -53,14 +53,14 @@ pub struct Reclaimer {
 
 /// What a round reclaimed.
 #[derive(Default)]
-struct Reclaimed {
+struct ReclaimRound {
     /// Something was reclaimed.
     any: bool,
     /// The first failure.
     failure: Option<Error>,
 }
 
-impl Reclaimed {
+impl ReclaimRound {
     /// Whether it went well.
     fn note(&mut self, result: Result<()>) -> bool {
         let well = result.is_ok();
@@ -126,8 +126,8 @@ impl Reclaimer {
     }
 
     /// Removes dead segments and punches freed ranges.
-    fn reclaim(&self) -> Reclaimed {
-        let mut reclaimed = Reclaimed::default();
+    fn reclaim(&self) -> ReclaimRound {
+        let mut reclaimed = ReclaimRound::default();
         let mut ranges = self.queue.take();
         let empty = self.segments.sealed(|u| u.live == 0);
         if ranges.is_empty() && empty.is_empty() {

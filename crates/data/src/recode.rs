@@ -5,7 +5,7 @@
 //! Order on disk: new bytes are synced before a record names them, and old ones are reclaimed only after the batch is on disk. A span
 //! or container that changed while it was encoded stays as it is then.
 use crate::container::encoder::{ContainerEncoder, RawOrigin};
-use crate::container::{Container, ContainerId, ContainerMove, Counts, NewContainer};
+use crate::container::{ChunkCounts, Container, ContainerId, ContainerMove, NewContainer};
 use crate::inline::encoded_span;
 use crate::segment::{Lane, Segment, SegmentRange};
 use crate::span::{self, Span, SpanBytes};
@@ -233,7 +233,7 @@ impl LogStore {
 }
 
 /// The raw bytes of named chunks, one behind the other.
-fn named_bytes(container: &Container, counts: &Counts, raw: &[u8]) -> Vec<u8> {
+fn named_bytes(container: &Container, counts: &ChunkCounts, raw: &[u8]) -> Vec<u8> {
     let mut named = Vec::with_capacity(container.named_raw_len(counts) as usize);
     for i in (0..container.count()).filter(|i| counts.0[*i] > 0) {
         let positions = container.positions(i);

@@ -8,7 +8,7 @@
 //! every segment is kept whole, and all of it counts as live.
 use crate::container::{self, EncodedBytes};
 use crate::keyspaces::LOGS;
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use crate::segment::header::{self, HEADER_BYTES};
 use crate::segment::{SEGMENT_BYTES, SegmentRange, SegmentUsage};
 use crate::span::{self, SpanBytes};

@@ -74,7 +74,7 @@ impl Lane {
 }
 
 /// The segment that a lane fills, and where its free part starts.
-type Filling = Option<(Arc<Segment>, u64)>;
+type FillPosition = Option<(Arc<Segment>, u64)>;
 
 /// How full a segment is; bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub struct Segments {
     pub rate: WriteRate,
     member: Member,
     next: AtomicU32,
-    lanes: [Mutex<Filling>; Lane::COUNT],
+    lanes: [Mutex<FillPosition>; Lane::COUNT],
     table: Mutex<HashMap<u32, SegmentUsage>>,
     /// For the reclaiming thread.
     ahead: Mutex<Vec<(Arc<Segment>, SyncAhead)>>,

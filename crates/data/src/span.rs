@@ -1,7 +1,7 @@
 //! A span: where bytes of a log lie. One record of `keyspaces::SPANS` each.
 //!
 //! A span is **raw** when it is written: its bytes are as they were appended, in one segment ([`RawBytes`]). Settling makes it
-//! **mapped**: its bytes are parts of containers, which other spans may name too, or zeros ([`Runs`]). A span may be freed in
+//! **mapped**: its bytes are parts of containers, which other spans may name too, or zeros ([`SpanRuns`]). A span may be freed in
 //! parts. What is left of a raw one keeps whole pieces, because only a whole piece can be verified, and says exactly which
 //! addresses are live; what is left of a mapped one names exactly these.
 //!
@@ -26,7 +26,7 @@ pub mod runs;
 
 pub use hint::StoredHint;
 pub use raw::{PIECE_BYTES, RawBytes, checksums};
-pub use runs::{Run, RunSource, Runs};
+pub use runs::{Run, RunSource, SpanRuns};
 
 use crate::keyspaces::SPANS;
 use crate::record_cache::CachedRecord;
@@ -47,7 +47,7 @@ pub enum SpanBytes {
     /// As they were appended.
     Raw(RawBytes),
     /// In containers.
-    Mapped(Runs),
+    Mapped(SpanRuns),
 }
 
 /// One span, decoded.
@@ -88,7 +88,7 @@ impl Span {
     }
 
     /// A span whose bytes are in containers, from `addr` on.
-    pub fn mapped(log: LogId, addr: u64, runs: Runs) -> Span {
+    pub fn mapped(log: LogId, addr: u64, runs: SpanRuns) -> Span {
         Span {
             log,
             live: addr..addr + runs.bytes(),
@@ -105,7 +105,7 @@ impl Span {
     }
 
     /// The runs, unless it is raw.
-    pub fn runs(&self) -> Option<&Runs> {
+    pub fn runs(&self) -> Option<&SpanRuns> {
         match &self.bytes {
             SpanBytes::Raw(_) => None,
             SpanBytes::Mapped(runs) => Some(runs),
@@ -189,7 +189,7 @@ impl Span {
         let hint = StoredHint(u16::from_le_bytes([value[2], value[3]]));
         let bytes = match value[1] {
             RAW => RawBytes::decode(log, &live, hint, rest).map(SpanBytes::Raw),
-            MAPPED => Runs::decode(end - start, rest).map(SpanBytes::Mapped),
+            MAPPED => SpanRuns::decode(end - start, rest).map(SpanBytes::Mapped),
             _ => Err("unknown kind"),
         };
         Ok(Span {
@@ -278,7 +278,7 @@ impl CachedRecord for Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pieces::Pieces;
+    use crate::pieces::ChecksummedPieces;
     use proptest::prelude::*;
 
     proptest! {

@@ -18,12 +18,12 @@ use crate::byte_budget::ByteBudget;
 use crate::container::ContainerTable;
 use crate::inline::WrittenSpan;
 use crate::keyspaces::{LOGS, SPANS};
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use crate::poison::Poison;
 use crate::ranges::{merge, subtract};
 use crate::record_cache::{Epoch, RecordCache};
 use crate::segment::{SegmentRange, Segments};
-use crate::span::{self, RawBytes, Runs, Span};
+use crate::span::{self, RawBytes, Span, SpanRuns};
 use crate::striped_locks::StripedLocks;
 use forebay_proto::{Error, Fid, LogId, Result};
 use forebay_storage::{Batch, Store};
@@ -121,7 +121,7 @@ impl SpanTable {
         for span in span::overlapping(&self.store, log, 0..u64::MAX) {
             let span = span?;
             segments.extend(span.raw().map(|raw| raw.segment));
-            let runs = span.runs().into_iter().flat_map(Runs::iter);
+            let runs = span.runs().into_iter().flat_map(SpanRuns::iter);
             for (id, _) in runs.filter_map(|run| run.in_container()) {
                 if last.replace(id) != Some(id)
                     && let Some(container) = self.containers.find(id)?

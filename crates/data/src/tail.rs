@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// The buffered end of one log.
 #[derive(Debug, Default)]
-pub struct Tail {
+pub struct LogTail {
     /// Address of the first buffered byte.
     start: u64,
     bytes: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct Tail {
     freed: Vec<Range<u64>>,
 }
 
-impl Tail {
+impl LogTail {
     /// Address of the first buffered byte.
     pub fn start(&self) -> u64 {
         self.start
@@ -130,7 +130,7 @@ mod tests {
     proptest! {
         #[test]
         fn freed_parts_are_a_set(ops in prop::collection::vec((0u64..120, 0u64..40), 0..20)) {
-            let mut tail = Tail::default();
+            let mut tail = LogTail::default();
             tail.advance(10);
             tail.push(&[9; 80]);
             let mut model = [true; 200];

@@ -1,6 +1,6 @@
 //! Reading stored bytes, verified: a byte is handed out only after the checksum of its whole piece was right.
 use crate::buffer_pool::{BufferPool, PooledBuffer};
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use crate::poison::io_error;
 use crate::segment::Segments;
 use forebay_proto::{Error, Result};
@@ -62,7 +62,7 @@ impl CutPiece {
 /// the segment. `Some`: a piece is damaged.
 pub fn read(
     segments: &Segments,
-    pieces: &impl Pieces,
+    pieces: &impl ChecksummedPieces,
     at: u64,
     buf: &mut [u8],
 ) -> Result<Option<Mismatch>> {
@@ -161,7 +161,7 @@ impl WantedPart<'_> {
 /// Reads parts, sorted by position, as `read` does. Parts near each other are read together with the bytes between them.
 pub fn read_parts(
     segments: &Segments,
-    pieces: &impl Pieces,
+    pieces: &impl ChecksummedPieces,
     buffer: &mut CoalescedReadBuffer<'_>,
     parts: &mut [WantedPart<'_>],
 ) -> Result<Option<Mismatch>> {
@@ -191,7 +191,7 @@ pub fn read_parts(
 /// Reads parts that lie near each other in one call, and verifies the pieces that they touch.
 fn read_near(
     segments: &Segments,
-    pieces: &impl Pieces,
+    pieces: &impl ChecksummedPieces,
     buffer: &mut CoalescedReadBuffer<'_>,
     parts: &mut [WantedPart<'_>],
 ) -> Result<Option<Mismatch>> {
@@ -235,7 +235,7 @@ fn read_near(
 /// Reads bytes of the segment of `pieces`, unverified. Returns how many there were.
 pub fn read_at(
     segments: &Segments,
-    pieces: &impl Pieces,
+    pieces: &impl ChecksummedPieces,
     file: &dyn File,
     offset: u64,
     into: &mut [u8],
@@ -248,7 +248,7 @@ pub fn read_at(
 fn read_pieces(
     segments: &Segments,
     file: &dyn File,
-    pieces: &impl Pieces,
+    pieces: &impl ChecksummedPieces,
     range: &Range<u64>,
     parts: &mut [&mut [u8]],
 ) -> Result<Option<Mismatch>> {
@@ -285,7 +285,12 @@ fn read_pieces(
 }
 
 /// The error that tells of a mismatch. `user`: who has these bytes.
-pub fn damage(segments: &Segments, pieces: &impl Pieces, user: &str, bad: &Mismatch) -> Error {
+pub fn damage(
+    segments: &Segments,
+    pieces: &impl ChecksummedPieces,
+    user: &str,
+    bad: &Mismatch,
+) -> Error {
     let path = segments.path(pieces.segment());
     let found = bad
         .found
@@ -302,7 +307,7 @@ pub fn damage(segments: &Segments, pieces: &impl Pieces, user: &str, bad: &Misma
 /// The verified bytes of consecutive whole pieces; `None`: they are damaged or missing.
 pub fn read_stored(
     segments: &Segments,
-    pieces: &impl Pieces,
+    pieces: &impl ChecksummedPieces,
     range: &Range<u64>,
 ) -> Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
@@ -312,7 +317,7 @@ pub fn read_stored(
 
 /// Splits `range`, which consists of whole pieces, at piece boundaries near multiples of `VERIFY_STEP`. If there are several parts, none
 /// is much smaller than a step.
-fn steps(pieces: &impl Pieces, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+fn steps(pieces: &impl ChecksummedPieces, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let end = range.end;
     let cut = move |at: u64| match (at + VERIFY_STEP).next_multiple_of(VERIFY_STEP) {
         near if near + VERIFY_STEP / 2 <= end => pieces.piece(pieces.piece_of(near)).start,

@@ -11,7 +11,7 @@ use crate::container::encoder::RawOrigin;
 use crate::disk_reserve::DiskReserve;
 use crate::inline::{InlineEncoder, WrittenSpan};
 use crate::log::{Log, LogState, OpenLogs};
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use crate::poison::Poison;
 use crate::reclaim::Reclaimer;
 use crate::segment::{Lane, Segment, Segments};

@@ -4,7 +4,7 @@
 //! nothing: files opened from then on bypass the page cache, names and attributes are asked for each time. So the recording
 //! shows what programs do, not what the kernel's caches leave of it.
 use crate::attempt::TEAM_DIRECTORY;
-use crate::protocol::{DirectoryEntries, FileHandle, Opened, Request, XattrAnswer};
+use crate::protocol::{DirectoryEntries, FileHandle, OpenedHandle, Request, XattrAnswer};
 use forebay_server::Fid;
 use forebay_trace::Action;
 use forebay_trace::record::{ObservedCall, Recorder};
@@ -215,13 +215,13 @@ impl RecordedAnswer for forebay_server::Attr {
     }
 }
 
-impl RecordedAnswer for Opened {
+impl RecordedAnswer for OpenedHandle {
     fn tell(&self, seen: &mut ObservedCall) {
         seen.handle = self.0.0;
     }
 }
 
-impl RecordedAnswer for (forebay_server::Attr, Opened) {
+impl RecordedAnswer for (forebay_server::Attr, OpenedHandle) {
     fn tell(&self, seen: &mut ObservedCall) {
         (seen.inode, seen.handle) = (self.0.fid.0, self.1.0.0);
     }

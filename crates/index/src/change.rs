@@ -9,7 +9,7 @@ use crate::csm::engine::View;
 use crate::csm::{Key, Record};
 use crate::extent::{MAX_EXTENT, SLICE};
 use crate::get::{SECOND_SEARCH, extents};
-use crate::overlay::{Piece, fold};
+use crate::overlay::{OverlayPiece, fold};
 use crate::{Extent, ExtentIndex};
 use forebay_storage::{Batch, Result};
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ impl ExtentIndex {
         batch: &mut Batch,
         fid: u64,
         changes: &[Change],
-        free: impl Fn(&Self, u64, &[Piece]) -> Result<Vec<bool>>,
+        free: impl Fn(&Self, u64, &[OverlayPiece]) -> Result<Vec<bool>>,
     ) -> Result<Vec<Extent>> {
         let (pieces, mut displaced) = fold(changes);
         let free = free(self, fid, &pieces)?;
@@ -102,8 +102,8 @@ impl ExtentIndex {
         &self,
         view: &View,
         fid: u64,
-        pieces: &'a [Piece],
-    ) -> Result<(&'a [Piece], Vec<Extent>)> {
+        pieces: &'a [OverlayPiece],
+    ) -> Result<(&'a [OverlayPiece], Vec<Extent>)> {
         let mut old: Vec<Extent> = Vec::new();
         let mut count = 0;
         while let Some(next) = pieces.get(count) {
@@ -158,7 +158,7 @@ fn write_differences(fid: u64, old: &[Extent], new: &[Extent], records: &mut Vec
 
 /// The first pieces of `pieces` that are not more than [`SECOND_SEARCH`] apart. They share a scan: separate scans would look that
 /// far back, and read the gap as well.
-fn near_pieces(pieces: &[Piece]) -> &[Piece] {
+fn near_pieces(pieces: &[OverlayPiece]) -> &[OverlayPiece] {
     let near = pieces
         .chunk_by(|a, b| b.start - a.end <= SECOND_SEARCH)
         .next();
@@ -166,8 +166,8 @@ fn near_pieces(pieces: &[Piece]) -> &[Piece] {
 }
 
 /// The extents after `run` is laid over `old`, ready to be stored; displaced parts of `old` go to `displaced`.
-fn overlay_run(old: &[Extent], run: &[Piece], displaced: &mut Vec<Extent>) -> Vec<Extent> {
-    let mut out = Joined::default();
+fn overlay_run(old: &[Extent], run: &[OverlayPiece], displaced: &mut Vec<Extent>) -> Vec<Extent> {
+    let mut out = JoinedExtents::default();
     let mut olds = old.iter().copied();
     let mut left = olds.next();
     for piece in run {
@@ -195,12 +195,12 @@ fn overlay_run(old: &[Extent], run: &[Piece], displaced: &mut Vec<Extent>) -> Ve
 
 /// Extents in order; a new one and its neighbour become one where the limits allow it.
 #[derive(Default)]
-struct Joined {
+struct JoinedExtents {
     extents: Vec<Extent>,
     last_is_new: bool,
 }
 
-impl Joined {
+impl JoinedExtents {
     fn push(&mut self, extent: Extent, new: bool) {
         if let Some(last) = self.extents.last_mut() {
             let joinable = (new || self.last_is_new)

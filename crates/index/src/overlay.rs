@@ -7,28 +7,28 @@ use std::collections::BTreeMap;
 
 /// Consecutive bytes with one fate. Lengths here have no limit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct OverlayPiece {
     pub start: u64,
     pub end: u64,
     /// Where the bytes come from; `None`: a hole. Its range is `start..end`.
     pub source: Option<Extent>,
 }
 
-impl Piece {
-    fn new(start: u64, end: u64, source: Option<Extent>) -> Piece {
+impl OverlayPiece {
+    fn new(start: u64, end: u64, source: Option<Extent>) -> OverlayPiece {
         let source = source.and_then(|e| e.clip(&(start..end)));
-        Piece { start, end, source }
+        OverlayPiece { start, end, source }
     }
 
-    fn of(change: &Change) -> Piece {
+    fn of(change: &Change) -> OverlayPiece {
         match *change {
-            Change::Put(e) => Piece::new(e.offset, e.end(), Some(e)),
-            Change::Cut { start, end } => Piece::new(start, end, None),
+            Change::Put(e) => OverlayPiece::new(e.offset, e.end(), Some(e)),
+            Change::Cut { start, end } => OverlayPiece::new(start, end, None),
         }
     }
 
     /// Grows by a piece that continues it.
-    fn extend_by(&mut self, next: &Piece) {
+    fn extend_by(&mut self, next: &OverlayPiece) {
         self.end = next.end;
         if let Some(source) = &mut self.source {
             source.len = self.end - self.start;
@@ -36,11 +36,11 @@ impl Piece {
     }
 
     /// The part of this piece inside `start..end`, which must overlap it.
-    fn part(&self, start: u64, end: u64) -> Piece {
-        Piece::new(self.start.max(start), self.end.min(end), self.source)
+    fn part(&self, start: u64, end: u64) -> OverlayPiece {
+        OverlayPiece::new(self.start.max(start), self.end.min(end), self.source)
     }
 
-    fn continues_with(&self, next: &Piece) -> bool {
+    fn continues_with(&self, next: &OverlayPiece) -> bool {
         self.end == next.start
             && match (&self.source, &next.source) {
                 (Some(a), Some(b)) => a.continues_with(b),
@@ -57,11 +57,11 @@ impl Piece {
 
 /// The pieces that `changes` leave behind, the later over the earlier, in order; and the parts of their puts whose log bytes
 /// none of the pieces uses. No piece continues the one before.
-pub(crate) fn fold(changes: &[Change]) -> (Vec<Piece>, Vec<Extent>) {
-    let mut pieces: Vec<Piece> = Vec::with_capacity(changes.len());
+pub(crate) fn fold(changes: &[Change]) -> (Vec<OverlayPiece>, Vec<Extent>) {
+    let mut pieces: Vec<OverlayPiece> = Vec::with_capacity(changes.len());
     let mut ascending = true;
     for change in changes {
-        let piece = Piece::of(change);
+        let piece = OverlayPiece::of(change);
         if piece.start < piece.end {
             ascending &= pieces.last().is_none_or(|last| last.end <= piece.start);
             pieces.push(piece);
@@ -89,7 +89,7 @@ pub(crate) fn fold(changes: &[Change]) -> (Vec<Piece>, Vec<Extent>) {
 /// The changes of one batch, folded.
 #[derive(Debug, Default)]
 struct Overlay {
-    pieces: BTreeMap<u64, Piece>,
+    pieces: BTreeMap<u64, OverlayPiece>,
     /// Parts of puts that a later change of the same batch covered.
     shadowed: Vec<Extent>,
 }
@@ -99,7 +99,7 @@ impl Overlay {
     fn of(changes: &[Change]) -> Overlay {
         let mut overlay = Overlay::default();
         for change in changes {
-            let piece = Piece::of(change);
+            let piece = OverlayPiece::of(change);
             if piece.start < piece.end {
                 overlay.lay(piece);
             }
@@ -107,7 +107,7 @@ impl Overlay {
         overlay
     }
 
-    fn lay(&mut self, piece: Piece) {
+    fn lay(&mut self, piece: OverlayPiece) {
         // Batches arrive nearly sorted: mostly the new piece follows, and often continues, the last one.
         let mut last = self.pieces.last_entry();
         match last.as_mut().map(|l| l.get_mut()) {
@@ -138,7 +138,7 @@ impl Overlay {
     }
 
     /// The pieces in order, and the parts of this batch's puts whose log bytes none of the pieces uses.
-    fn into_parts(self) -> (Vec<Piece>, Vec<Extent>) {
+    fn into_parts(self) -> (Vec<OverlayPiece>, Vec<Extent>) {
         let mut unused = Vec::new();
         for old in &self.shadowed {
             // Every byte of a shadowed put lies in some piece.

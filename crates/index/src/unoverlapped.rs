@@ -3,7 +3,7 @@
 use crate::ExtentIndex;
 use crate::coverage::{KnownPieces, PAGE};
 use crate::get::{SECOND_SEARCH, extents};
-use crate::overlay::Piece;
+use crate::overlay::OverlayPiece;
 use forebay_storage::Result;
 use std::ops::Bound;
 
@@ -12,7 +12,7 @@ const MAX_PAGE_RECORDS: usize = 4096;
 
 impl ExtentIndex {
     /// For each piece whether it is free: nothing stored overlaps it, or joins with it.
-    pub(crate) fn unoverlapped(&self, fid: u64, pieces: &[Piece]) -> Result<Vec<bool>> {
+    pub(crate) fn unoverlapped(&self, fid: u64, pieces: &[OverlayPiece]) -> Result<Vec<bool>> {
         let coverage = self.engine.coverage();
         let ranges = || pieces.iter().map(|p| (p.start, p.end, p.source.as_ref()));
         let mut look = coverage.known_pieces(fid, ranges());
@@ -40,7 +40,7 @@ impl ExtentIndex {
     }
 
     /// The same for a file of which nothing is stored. It is followed as other files are.
-    pub(crate) fn all_free(&self, fid: u64, pieces: &[Piece]) -> Result<Vec<bool>> {
+    pub(crate) fn all_free(&self, fid: u64, pieces: &[OverlayPiece]) -> Result<Vec<bool>> {
         let coverage = self.engine.coverage();
         let ranges = pieces.iter().map(|p| (p.start, p.end, p.source.as_ref()));
         if let KnownPieces::Nothing = coverage.known_pieces(fid, ranges) {
@@ -87,7 +87,7 @@ impl ExtentIndex {
 }
 
 /// Free pieces that lie close between two others count as these: one scan is to read the neighbourhood once.
-fn between(pieces: &[Piece], free: &mut [bool]) {
+fn between(pieces: &[OverlayPiece], free: &mut [bool]) {
     let mut last: Option<usize> = None;
     for i in 0..pieces.len() {
         if free[i] {

@@ -33,7 +33,7 @@
 //! | `lattice`, `slot_writers`, `loop_distribution` | an offset by division; who wrote the slots; a loop split into one for each item, for merging |
 //! | `global_codec`, `column` | the encoded form of a global pattern; of a column of its numbers |
 //! | `patterns` | [`Patterns`]: all of a file, as they are stored and sent |
-//! | `range_iterator`, `row_iterator` | [`Pieces`]: all extents of a range of a map, in order; those of a global pattern, a row at a time |
+//! | `range_iterator`, `row_iterator` | [`SourceRanges`]: all extents of a range of a map, in order; those of a global pattern, a row at a time |
 //! | `range_map`, `extent_skip` | [`RangeMap`]: an ordered map from ranges to values; where bytes without a hole end |
 //! | `disjoint`, `commit_validation` | whether two patterns surely share no byte; whether all elements of a commit are disjoint |
 //! | `path`, `path_search` | shapes as plain steps to their leaves, and whether two such paths have a byte in common |
@@ -88,6 +88,6 @@ pub use merge::merge;
 pub use pattern::{Elements, Pattern};
 pub use patterns::{FrameLoss, Patterns, decode_all};
 pub use predict::{Predictor, ReadRequest};
-pub use range_iterator::Pieces;
+pub use range_iterator::SourceRanges;
 pub use range_map::{RangeMap, RangeValue};
 pub use segment::{LogSource, PlacedExtent, Segment};

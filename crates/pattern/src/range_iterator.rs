@@ -22,7 +22,7 @@ const ROWS_BEFORE_SEEK: usize = 4;
 
 /// See the module. Made by [`PatternMap::pieces`].
 #[derive(Debug)]
-pub struct Pieces<'a> {
+pub struct SourceRanges<'a> {
     map: &'a PatternMap,
     at: u64,
     end: u64,
@@ -45,8 +45,8 @@ struct OpenEntry<'a> {
 
 impl PatternMap {
     /// An iterator over the pieces of `range`, which returns them in portions.
-    pub fn pieces(&self, range: Range<u64>) -> Pieces<'_> {
-        let mut pieces = Pieces {
+    pub fn pieces(&self, range: Range<u64>) -> SourceRanges<'_> {
+        let mut pieces = SourceRanges {
             map: self,
             at: range.start,
             end: range.end,
@@ -67,7 +67,7 @@ impl PatternMap {
     }
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> SourceRanges<'a> {
     /// Appends the next `most` pieces or slightly fewer, in order. Bytes between them are not in the map. Pieces of one portion that
     /// continue each other in file and log are joined. Returns whether there may be more.
     pub fn fill(&mut self, most: usize, out: &mut Vec<PlacedExtent>) -> bool {

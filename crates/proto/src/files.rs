@@ -203,7 +203,7 @@ service! {
             has_synced_bytes: bool,
             /// On disk before the answer.
             sync: bool,
-        }) -> Option<Published>;
+        }) -> Option<PublishReply>;
 
         /// To a slice owner: the writer gives the commit up. The owner is asked: if it was decided after all, the changes are
         /// published instead; if not, it never will be.
@@ -314,7 +314,7 @@ service! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CommitReply {
     /// It has happened.
-    Committed(Committed),
+    Committed(CommitSummary),
     /// It did not happen. Its bytes must be on disk before it does: some of the file may have been fsynced, and it has
     /// patterns: what a power cut leaves of them could not be repaired. Ask again with `sync`.
     SyncFirst,
@@ -322,7 +322,7 @@ pub enum CommitReply {
 
 /// A commit that has happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Committed {
+pub struct CommitSummary {
     /// Its sequence.
     pub seq: u64,
     /// The file's generation just before it (`None`: no longer known). A reader at that generation knows that
@@ -336,7 +336,7 @@ pub struct Committed {
 
 /// The reply to [`PublishStaged`]: the part is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Published {
+pub struct PublishReply {
     /// Bytes that its extents hold.
     pub added: u64,
     /// Bytes of older extents that it displaced.

@@ -129,7 +129,7 @@ service! {
             token: LockToken,
             /// What to unlock.
             range: LockRange,
-        }) -> SessionReply<Unlocked>;
+        }) -> SessionReply<UnlockReply>;
 
         /// A waiting request of this token shall end.
         cancel_wait(CancelWait {
@@ -210,7 +210,7 @@ pub enum LockReply {
 
 /// The reply to [`Unlock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unlocked {
+pub struct UnlockReply {
     /// Of the answering lock manager.
     pub incarnation: u64,
 }

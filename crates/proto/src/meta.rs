@@ -41,7 +41,7 @@ service! {
             exclusive: bool,
             /// A file that this makes is open for the asking member, as by [`Open`](crate::files::Open).
             open: Option<NewOpen>,
-        }) -> Created;
+        }) -> CreateReply;
 
         /// Makes another name for the file. To the owner of `parent`; answers the attributes.
         link(Link {
@@ -256,7 +256,7 @@ pub struct LeasedAttr {
 
 /// The reply to [`Create`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Created {
+pub struct CreateReply {
     /// The inode that the name names now.
     pub attr: Attr,
     /// This call made it.

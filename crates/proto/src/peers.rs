@@ -77,15 +77,15 @@ pub struct RequestGauge {
 impl RequestGauge {
     /// One more, until the guard is dropped.
     pub fn enter(&self) -> impl Drop + '_ {
-        struct Inside<'a>(&'a AtomicU64);
-        impl Drop for Inside<'_> {
+        struct GaugeGuard<'a>(&'a AtomicU64);
+        impl Drop for GaugeGuard<'_> {
             fn drop(&mut self) {
                 self.0.fetch_sub(1, Ordering::Relaxed);
             }
         }
         self.all.fetch_add(1, Ordering::Relaxed);
         self.now.fetch_add(1, Ordering::Relaxed);
-        Inside(&self.now)
+        GaugeGuard(&self.now)
     }
 
     /// Since the start, and now.

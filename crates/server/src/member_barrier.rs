@@ -44,14 +44,14 @@ pub struct MemberBarrier {
 /// Answers what other members ask of this one.
 #[derive(Default)]
 struct RoundServer {
-    rounds: Mutex<Rounds>,
+    rounds: Mutex<BarrierRounds>,
     on_stop: OnceLock<OnStop>,
     /// A request to stop that came before somebody wanted to hear of it.
     early_stop: Mutex<Option<StopRequest>>,
 }
 
 #[derive(Default)]
-struct Rounds {
+struct BarrierRounds {
     /// What this member gave, round by round, of all past rounds: a slow member may still ask.
     given: Vec<Bytes>,
     waiting: HashMap<u64, Vec<Replier>>,

@@ -4,7 +4,7 @@ use crate::escape::escaped_name;
 use crate::paths::{self, InodeNames};
 use crate::{Fid, keys};
 use forebay_data::{container, span};
-use forebay_storage::{Damage, Keyspace, Lost};
+use forebay_storage::{Damage, Keyspace, PossibleLoss};
 
 /// See the head of this file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,23 +159,23 @@ pub(crate) fn text_of(damage: &Damage, named: &InodeNames) -> String {
         _ => "records that make no sense".into(),
     };
     match &damage.lost {
-        Lost::Nothing => format!("{what} (nothing is lost by it)"),
-        Lost::Corrected { byte } => {
+        PossibleLoss::Nothing => format!("{what} (nothing is lost by it)"),
+        PossibleLoss::Corrected { byte } => {
             format!("{what} (one flipped bit, in byte {byte}, is put right: nothing is lost)")
         }
-        Lost::Keys { first, last } => {
+        PossibleLoss::Keys { first, last } => {
             let of = RecordSubject::of_table_key;
             format!("{what}; it may have held {}", held(of(first), of(last)))
         }
-        Lost::EngineKeys { first, last } => {
+        PossibleLoss::EngineKeys { first, last } => {
             let of = RecordSubject::of_index_key;
             format!("{what}; it may have held {}", held(of(first), of(last)))
         }
-        Lost::Batches {
+        PossibleLoss::Batches {
             first,
             last: Some(last),
         } if first == last => format!("{what} (batch {first} is missing)"),
-        Lost::Batches { first, last } => match last {
+        PossibleLoss::Batches { first, last } => match last {
             Some(last) => format!("{what} (batches {first} to {last} are missing)"),
             None => format!("{what} (batches from {first} on are missing)"),
         },

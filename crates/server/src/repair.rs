@@ -17,11 +17,11 @@
 //! - No log byte that may belong to a file is freed: a start frees what no record names, so that is set aside first.
 
 use crate::offline_stores::{self, LostSuperblock};
-use crate::rebuild::{ByteCheck, Losses, MemberPaths, rebuild};
+use crate::rebuild::{ByteCheck, LossReport, MemberPaths, rebuild};
 use crate::repair_marker::{self, NEW_RECORDS};
 use crate::superblock::StoreRole;
 use crate::{Error, Result};
-use forebay_data::pieces::Pieces;
+use forebay_data::pieces::ChecksummedPieces;
 use forebay_data::ranges::{merge, subtract};
 use forebay_data::segment_header::{self, HEADER_BYTES};
 use forebay_data::{SegmentRange, container, span};
@@ -41,7 +41,7 @@ const COPY_CHUNK: u64 = 64 << 10;
 pub struct Repair {
     io: Arc<dyn Io>,
     nodes: Vec<PathBuf>,
-    losses: Losses,
+    losses: LossReport,
     /// Superblocks to be made anew.
     lost: Vec<LostSuperblock>,
     /// Names the repair: seconds since 1970.
@@ -92,7 +92,7 @@ impl Repair {
             io: io.clone(),
             report: dirs[0].join(format!("{aside}.txt")),
             nodes: stores.nodes,
-            losses: Losses::default(),
+            losses: LossReport::default(),
             lost: stores.lost,
             time: stores.time,
             aside,
@@ -144,7 +144,7 @@ impl Repair {
     }
 
     /// What is lost.
-    pub fn losses(&self) -> &Losses {
+    pub fn losses(&self) -> &LossReport {
         &self.losses
     }
 

@@ -9,7 +9,7 @@
 //! used or all new ones.
 mod overlay;
 
-use crate::rebuild::{ByteCheck, Losses, MemberPaths, rebuild};
+use crate::rebuild::{ByteCheck, LossReport, MemberPaths, rebuild};
 use crate::repair_marker::newest_records;
 use crate::service_directory::{self, ServiceDirectory};
 use crate::{Config, Error, Result, Service, offline_stores};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub struct Salvage {
     /// `None` once it has stopped.
     service: Option<Service>,
-    losses: Losses,
+    losses: LossReport,
     scratch: ScratchDirectory,
     /// Held until it is dropped.
     _locks: Vec<File>,
@@ -115,7 +115,7 @@ impl Salvage {
     }
 
     /// What is not whole.
-    pub fn losses(&self) -> &Losses {
+    pub fn losses(&self) -> &LossReport {
         &self.losses
     }
 

@@ -14,7 +14,7 @@
 //!   chance: 32,768 differences of 2^32 fit a block of 4 KiB, which is 1 in 131,072, and 1 in 8,192 at [`MAX_CORRECTED_BYTES`].
 //!
 //! So a corrected block is used only if it then also decodes as it must: to its end, in key order, with the bounds or the count
-//! that are recorded elsewhere. Corrections are reported like all damage ([`Lost::Corrected`](crate::Lost::Corrected)). Blocks
+//! that are recorded elsewhere. Corrections are reported like all damage ([`PossibleLoss::Corrected`](crate::PossibleLoss::Corrected)). Blocks
 //! of tables and records of the log are corrected, also while a store is in use: otherwise one flipped bit would make
 //! everything in its block unreadable. File data has no structure that could confirm a correction, so it is never corrected.
 //!

@@ -12,12 +12,12 @@ pub struct Damage {
     /// Which file, where, and what is wrong with it.
     pub error: Error,
     /// What it may have held.
-    pub lost: Lost,
+    pub lost: PossibleLoss,
 }
 
 /// What damaged bytes may have held.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lost {
+pub enum PossibleLoss {
     /// Nothing that is not elsewhere too: a second copy, a checksum of something whole, what a table file holds already.
     Nothing,
     /// Nothing: one bit was flipped, and is [put right](crate::bit_correction) wherever the bytes are read.
@@ -49,24 +49,24 @@ pub enum Lost {
     },
 }
 
-impl Lost {
+impl PossibleLoss {
     /// Batches from `first` on, through `last` if that is known.
-    pub(crate) fn batches(first: u64, last: Option<u64>) -> Lost {
-        Lost::Batches { first, last }
+    pub(crate) fn batches(first: u64, last: Option<u64>) -> PossibleLoss {
+        PossibleLoss::Batches { first, last }
     }
 
     /// Whether nothing is lost.
     pub fn is_nothing(&self) -> bool {
-        matches!(self, Lost::Nothing | Lost::Corrected { .. })
+        matches!(self, PossibleLoss::Nothing | PossibleLoss::Corrected { .. })
     }
 }
 
 /// The damage that reads of an open store met, each place once.
 #[derive(Debug, Default)]
-pub struct DamageNotes(Mutex<Notes>);
+pub struct DamageNotes(Mutex<KeptDamage>);
 
 #[derive(Debug, Default)]
-struct Notes {
+struct KeptDamage {
     kept: Vec<Arc<Damage>>,
     full: bool,
 }
@@ -106,7 +106,7 @@ impl Damage {
     pub fn without_loss(error: Error) -> Damage {
         Damage {
             error,
-            lost: Lost::Nothing,
+            lost: PossibleLoss::Nothing,
         }
     }
 
@@ -128,30 +128,30 @@ impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.error)?;
         match &self.lost {
-            Lost::Nothing => write!(f, " (nothing is lost by it)"),
-            Lost::Corrected { byte } => write!(
+            PossibleLoss::Nothing => write!(f, " (nothing is lost by it)"),
+            PossibleLoss::Corrected { byte } => write!(
                 f,
                 " (one flipped bit, in byte {byte}, is put right: nothing is lost)"
             ),
-            Lost::Keys { first, last } => write!(
+            PossibleLoss::Keys { first, last } => write!(
                 f,
                 " (it may have held keys from {} to {})",
                 first.escape_ascii(),
                 last.escape_ascii()
             ),
-            Lost::EngineKeys { first, last } => write!(
+            PossibleLoss::EngineKeys { first, last } => write!(
                 f,
                 " (it may have held entries of the index from {} to {})",
                 first.escape_ascii(),
                 last.escape_ascii()
             ),
-            Lost::Batches {
+            PossibleLoss::Batches {
                 first,
                 last: Some(last),
             } => {
                 write!(f, " (batches {first} to {last} are missing)")
             }
-            Lost::Batches { first, last: None } => {
+            PossibleLoss::Batches { first, last: None } => {
                 write!(f, " (batches from {first} on are missing)")
             }
         }
@@ -209,7 +209,7 @@ impl std::fmt::Display for LogEnd {
 
 /// What was found when a store was opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenReport {
     /// How the log ended.
     pub end: LogEnd,
     /// What was damaged, and put right where it could be. Damage of table files is not looked for: [`Store::survey`] finds it.

@@ -41,7 +41,7 @@ mod table_footer;
 mod wal;
 
 pub use batch::{Batch, EngineEntry, Keyspace, Op};
-pub use damage::{Damage, DamageNotes, LogCut, LogEnd, Lost, Opened};
+pub use damage::{Damage, DamageNotes, LogCut, LogEnd, OpenReport, PossibleLoss};
 pub use engine::{BackgroundWork, Engine, EngineHost, GroupSummary, LogTail, StoreHealth};
 pub use error::{Error, IoContext, Result};
 pub use io::{DirEntry, File, Io, OsIo, is_unsupported};

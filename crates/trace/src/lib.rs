@@ -37,5 +37,5 @@ pub use load::{load, open};
 pub use model::{Model, OriginPiece};
 pub use op::{Kind, NO_OFFSET, Op, Trace};
 pub use ranges::Ranges;
-pub use recording::{Call, Loss, Process, Recording, TraceFile};
+pub use recording::{Call, Process, Recording, TraceFile, TruncatedEnd};
 pub use stats::{FileStats, KindStats, Stats};

@@ -108,7 +108,7 @@ impl fmt::Display for Process {
 
 /// What is missing at the end of a file that was cut off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Loss {
+pub struct TruncatedEnd {
     /// Where the whole part ends, bytes.
     pub at: u64,
     /// Bytes after it that are of no use.
@@ -117,7 +117,7 @@ pub struct Loss {
     pub calls: u64,
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for TruncatedEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -143,7 +143,7 @@ pub struct Recording {
     /// The calls.
     pub calls: Vec<Call>,
     /// What is missing at its end.
-    pub loss: Option<Loss>,
+    pub loss: Option<TruncatedEnd>,
 }
 
 impl Recording {

@@ -8,7 +8,7 @@ pub const SIZE: u64 = 4096;
 
 /// What is written.
 #[derive(Debug, Clone, Copy)]
-pub struct Pieces {
+pub struct CheckpointWork {
     /// By whom.
     pub workload: fn() -> Workload,
     /// Its bytes are written and read. Else only the index is.
@@ -23,20 +23,20 @@ pub fn fs_test(writers: u32, each: u64) -> Workload {
 const K: u64 = 1024;
 
 /// With bytes.
-const fn whole(workload: fn() -> Workload) -> Pieces {
+const fn whole(workload: fn() -> Workload) -> CheckpointWork {
     let data = true;
-    Pieces { workload, data }
+    CheckpointWork { workload, data }
 }
 
 /// The index alone.
-const fn index(workload: fn() -> Workload) -> Pieces {
+const fn index(workload: fn() -> Workload) -> CheckpointWork {
     let data = false;
-    Pieces { workload, data }
+    CheckpointWork { workload, data }
 }
 
 /// All of them: of FS-TEST the writers, and the writes of each. A tile of MPI-Tile-IO is written row by row, and 16 tiles lie beside
 /// each other.
-pub const CASES: &[Case<Pieces>] = &[
+pub const CASES: &[Case<CheckpointWork>] = &[
     Case::new("fs-test-64x4k", whole(|| fs_test(64, 4 * K))),
     Case::new("fs-test-16x16k", whole(|| fs_test(16, 16 * K))),
     Case::new("fs-test-512x1k", index(|| fs_test(512, K))),

@@ -54,7 +54,7 @@ pub fn train(shape: &TrainingShape, seed: u64) -> Vec<Checkpoint> {
     let teacher = Network::random(shape.units, &mut numbers);
     let mut student = Network::random(shape.units, &mut numbers);
     let mut adam = Adam::new(student.weights.len());
-    let (mut taught, mut pass) = (Pass::default(), Pass::default());
+    let (mut taught, mut pass) = (TrainingPass::default(), TrainingPass::default());
     let all_steps = shape.steps * shape.checkpoints;
     let mut checkpoints = Vec::with_capacity(shape.checkpoints);
     for step in 1..=all_steps {
@@ -152,7 +152,7 @@ struct Network {
 
 /// What each layer gave for a batch: a row an example.
 #[derive(Default)]
-struct Pass {
+struct TrainingPass {
     layers: [Vec<f32>; 3],
 }
 
@@ -174,7 +174,7 @@ impl Network {
         (start, self.units[layer], self.units[layer + 1])
     }
 
-    fn forward(&self, inputs: &[f32], batch: usize, pass: &mut Pass) {
+    fn forward(&self, inputs: &[f32], batch: usize, pass: &mut TrainingPass) {
         for layer in 0..3 {
             let (start, rows, columns) = self.layer(layer);
             let (before, after) = pass.layers.split_at_mut(layer);
@@ -201,7 +201,7 @@ impl Network {
         &self,
         inputs: &[f32],
         batch: usize,
-        pass: &Pass,
+        pass: &TrainingPass,
         mut slopes: Vec<f32>,
     ) -> Vec<f32> {
         let mut gradient = vec![0.0; self.weights.len()];
@@ -310,8 +310,8 @@ mod tests {
         let batch = 3;
         let inputs: Vec<f32> = (0..batch * 4).map(|_| normal(&mut numbers)).collect();
         let wanted: Vec<f32> = (0..batch * 2).map(|_| normal(&mut numbers)).collect();
-        let mut pass = Pass::default();
-        let loss = |network: &Network, pass: &mut Pass| -> f64 {
+        let mut pass = TrainingPass::default();
+        let loss = |network: &Network, pass: &mut TrainingPass| -> f64 {
             network.forward(&inputs, batch, pass);
             let errors = pass.layers[2].iter().zip(&wanted).map(|(y, w)| y - w);
             errors.map(|e| 0.5 * f64::from(e).powi(2)).sum()
@@ -327,7 +327,7 @@ mod tests {
             let weight = network.weights[at];
             let mut beside = |by: f32| {
                 network.weights[at] = weight + by;
-                loss(&network, &mut Pass::default())
+                loss(&network, &mut TrainingPass::default())
             };
             let measured = (beside(1e-2) - beside(-1e-2)) / 2e-2;
             network.weights[at] = weight;

@@ -38,7 +38,7 @@ const A_PANEL: usize = 4;
 const TRACES_A_PANEL: usize = 6;
 
 /// Cases, and what is written under their bars.
-type Named<'a> = Vec<(&'a str, String)>;
+type NamedFigures<'a> = Vec<(&'a str, String)>;
 
 /// The figures, in order.
 pub fn all(results: &Results) -> [(&'static str, Figure); 2] {
@@ -83,7 +83,7 @@ fn rates(results: &Results) -> Figure {
     );
     let missing = NAMES.iter().filter(|n| !measured.contains(&n.0));
     figure.missing = missing.map(|n| n.0.to_string()).collect();
-    let sets: [(&str, usize, Named<'_>); 2] = [
+    let sets: [(&str, usize, NamedFigures<'_>); 2] = [
         ("generated", A_PANEL, known.collect()),
         ("traces", TRACES_A_PANEL, traces.collect()),
     ];

@@ -17,7 +17,7 @@ pub mod worker;
 use crate::args::DemoArgs;
 use crate::config_file;
 use crate::progress;
-use crate::settings::{Resolved, Settings};
+use crate::settings::{ResolvedSettings, Settings};
 use crate::subcommands::fsck;
 use forebay_node::control::MemberEntry;
 use forebay_node::failure::{Context, Failure, Result};
@@ -75,7 +75,7 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
 }
 
 /// The settings; four nodes and deduplication unless the command line says otherwise.
-fn settings(args: &DemoArgs, config: Option<&Path>) -> Result<Resolved> {
+fn settings(args: &DemoArgs, config: Option<&Path>) -> Result<ResolvedSettings> {
     let mut given = args.settings.clone();
     given.or_insert("nodes", "4");
     given.or_insert("settle", "auto");

@@ -9,7 +9,7 @@
 use super::phase::Phase;
 use super::{WRITERS, reader};
 use crate::scratch_dir::ScratchDir;
-use crate::settings::Resolved;
+use crate::settings::ResolvedSettings;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::wait_for_child;
 use forebay_node::transport;
@@ -49,7 +49,7 @@ pub struct OverMpi {
 pub fn show(
     parent: &Path,
     size: u64,
-    settings: &Resolved,
+    settings: &ResolvedSettings,
     interrupted: &AtomicBool,
 ) -> Result<Option<OverMpi>> {
     if !transport::IS_BUILT_IN || !crate::run::has_mpirun() {
@@ -69,7 +69,12 @@ pub fn show(
     job(base.path(), size.min(MAX_BYTES), settings, interrupted).map(Some)
 }
 
-fn job(base: &Path, size: u64, settings: &Resolved, interrupted: &AtomicBool) -> Result<OverMpi> {
+fn job(
+    base: &Path,
+    size: u64,
+    settings: &ResolvedSettings,
+    interrupted: &AtomicBool,
+) -> Result<OverMpi> {
     let program = std::env::current_exe().or_fail("cannot find this program", "report this")?;
     let mut command = Command::new(&program);
     command.args(["run", "--launcher", "mpirun"]);

@@ -2,7 +2,7 @@
 //! process, which is stopped before the directory is removed.
 use crate::output::tell;
 use crate::scratch_dir::ScratchDir;
-use crate::settings::Resolved;
+use crate::settings::ResolvedSettings;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::server_process::ServerProcess;
 use forebay_node::spec::ServerSpec;
@@ -27,7 +27,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// If it has not, or they cannot be made.
-    pub fn new(parent: &Path, size: u64, settings: &Resolved) -> Result<Sandbox> {
+    pub fn new(parent: &Path, size: u64, settings: &ResolvedSettings) -> Result<Sandbox> {
         let shown = parent.display();
         let parent = parent.canonicalize().or_fail(
             format!("cannot open the directory {shown}"),

@@ -15,7 +15,7 @@ use super::reports::Reports;
 use super::{Servers, exec};
 use crate::args::{Launcher, RunArgs};
 use crate::output::{escaped, tell};
-use crate::settings::Resolved;
+use crate::settings::ResolvedSettings;
 use forebay_node::control::ControlClient;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
@@ -46,7 +46,7 @@ const TERMINATED_LAUNCHER_LIMIT: Duration = Duration::from_secs(3);
 /// What the servers get beyond their own limit, for the launcher to start and end.
 const LAUNCHER_MARGIN: Duration = Duration::from_secs(15);
 
-struct Launched {
+struct LaunchedServers {
     child: Child,
     reports: Reports,
     locations: Vec<MemberLocation>,
@@ -68,7 +68,7 @@ struct Launched {
 pub fn start(
     args: &RunArgs,
     mount: &Path,
-    settings: &Resolved,
+    settings: &ResolvedSettings,
     launcher: Launcher,
     hosts: Option<Vec<Host>>,
     servers: u32,
@@ -105,7 +105,7 @@ pub fn start(
         return Err(Failure::new("the launcher has no output", "report this"));
     };
     let ended = super::follow(child.id())?;
-    let mut launched = Launched {
+    let mut launched = LaunchedServers {
         child,
         reports: Reports::read(ended, output)?,
         locations: Vec::new(),
@@ -267,7 +267,7 @@ fn srun(nodes: &str) -> Command {
     command
 }
 
-impl Launched {
+impl LaunchedServers {
     fn ready(&mut self, limit: Duration) -> Result {
         let end = Instant::now() + limit;
         let mut begun = Vec::new();
@@ -443,7 +443,7 @@ impl Launched {
     }
 }
 
-impl Servers for Launched {
+impl Servers for LaunchedServers {
     fn mounts(&self) -> Vec<PathBuf> {
         let own = host();
         let here = self
@@ -473,7 +473,7 @@ impl Servers for Launched {
     }
 }
 
-impl Drop for Launched {
+impl Drop for LaunchedServers {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             // The servers are not ready, so there is nothing to commit; some launchers wait for ever for those that gave up.

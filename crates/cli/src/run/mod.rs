@@ -22,7 +22,7 @@ use crate::args::{Launcher, RunArgs};
 use crate::config_file;
 use crate::output::tell;
 use crate::progress::start_server;
-use crate::settings::{Resolved, Source};
+use crate::settings::{ResolvedSettings, Source};
 use forebay_client::link::SOCKET_VARIABLE;
 use forebay_client::team_ioctl;
 use forebay_node::failure::{Context, FAILED, Failure, Result};
@@ -159,7 +159,11 @@ fn launcher(args: &RunArgs) -> Launcher {
     }
 }
 
-fn start(args: &RunArgs, mount: Option<&Path>, settings: &Resolved) -> Result<Box<dyn Servers>> {
+fn start(
+    args: &RunArgs,
+    mount: Option<&Path>,
+    settings: &ResolvedSettings,
+) -> Result<Box<dyn Servers>> {
     let launcher = launcher(args);
     if args.hosts.is_some() && launcher != Launcher::Mpirun {
         return Err(Failure::usage(
@@ -234,7 +238,7 @@ impl Embedded {
     fn start(
         args: &RunArgs,
         mount: Option<&Path>,
-        settings: &Resolved,
+        settings: &ResolvedSettings,
     ) -> Result<Box<dyn Servers>> {
         // One process has one store; what mpirun calls ranks are its nodes.
         let whole = |path: &Path| path.to_string_lossy().replace("{rank}", "{node}");

@@ -87,7 +87,7 @@ impl clap::Args for SettingArgs {
 
 /// All settings, each with its text and where that came from.
 #[derive(Debug, Clone)]
-pub struct Resolved {
+pub struct ResolvedSettings {
     texts: BTreeMap<&'static str, (String, Source)>,
     /// The configuration file, if there is one.
     pub file: Option<PathBuf>,
@@ -95,7 +95,7 @@ pub struct Resolved {
     pub values: Settings,
 }
 
-impl Resolved {
+impl ResolvedSettings {
     /// Joins defaults, file, environment and command line.
     ///
     /// # Errors
@@ -105,8 +105,8 @@ impl Resolved {
         file: Option<PathBuf>,
         environment: impl Fn(&str) -> Option<OsString>,
         args: &SettingArgs,
-    ) -> Result<Resolved> {
-        let mut resolved = Resolved {
+    ) -> Result<ResolvedSettings> {
+        let mut resolved = ResolvedSettings {
             texts: BTreeMap::new(),
             file,
             // Every field is set by some row.
@@ -185,7 +185,7 @@ impl Resolved {
     /// The service of `store` without a mount.
     ///
     /// # Errors
-    /// As [`Resolved::spec`].
+    /// As [`ResolvedSettings::spec`].
     pub fn unmounted_spec(&self, store: &Path) -> Result<ServerSpec> {
         self.fits_machine(u64::from(self.values.service.nodes))?;
         ServerSpec::without_mounts(store, self.texts())
@@ -210,10 +210,10 @@ impl Resolved {
     /// The settings another process handed over.
     ///
     /// # Errors
-    /// A usage failure if the texts are not what [`Resolved::texts`] gave.
-    pub fn from_texts(texts: &BTreeMap<String, String>) -> Result<Resolved> {
+    /// A usage failure if the texts are not what [`ResolvedSettings::texts`] gave.
+    pub fn from_texts(texts: &BTreeMap<String, String>) -> Result<ResolvedSettings> {
         let from = Some("the starting process".into());
-        Resolved::new(texts, from, |_| None, &SettingArgs::default())
+        ResolvedSettings::new(texts, from, |_| None, &SettingArgs::default())
     }
 
     /// Where the value of `key` came from.
@@ -237,7 +237,7 @@ mod tests {
         file: &[(&str, &str)],
         env: &[(&str, &str)],
         args: &[(&'static str, &str)],
-    ) -> Result<Resolved> {
+    ) -> Result<ResolvedSettings> {
         let texts = file.iter().map(|(k, v)| (k.to_string(), v.to_string()));
         let env: BTreeMap<_, _> = env
             .iter()
@@ -245,7 +245,7 @@ mod tests {
             .collect();
         let args = SettingArgs(args.iter().map(|(k, v)| (*k, v.to_string())).collect());
         let file = Some("c.toml".into());
-        Resolved::new(&texts.collect(), file, |k| env.get(k).cloned(), &args)
+        ResolvedSettings::new(&texts.collect(), file, |k| env.get(k).cloned(), &args)
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn file_then_environment_then_command_line() {
-        let memory = |r: Result<Resolved>| r.unwrap().values.service.memory >> 20;
+        let memory = |r: Result<ResolvedSettings>| r.unwrap().values.service.memory >> 20;
         assert_eq!(memory(resolve(&[("memory", "20M")], &[], &[])), 20);
         assert_eq!(
             memory(resolve(
@@ -433,7 +433,7 @@ mod tests {
     fn known_ranges_take_what_file_environment_and_flag_say() {
         let key = "index_coverage";
         let env = [("FOREBAY_INDEX_COVERAGE", "2M")];
-        let taken = |resolved: Result<Resolved>| {
+        let taken = |resolved: Result<ResolvedSettings>| {
             let service = resolved.unwrap().values.service;
             service.index.settings(service.memory).coverage_bytes >> 20
         };
@@ -468,7 +468,7 @@ mod tests {
     #[test]
     fn settings_travel_as_texts() {
         let first = resolve(&[], &[], &[("quota", "1G"), ("allow_other", "true")]).unwrap();
-        let second = Resolved::from_texts(&first.texts()).unwrap();
+        let second = ResolvedSettings::from_texts(&first.texts()).unwrap();
         assert_eq!(
             format!("{:?}", first.values),
             format!("{:?}", second.values)

@@ -2,7 +2,7 @@
 use crate::args::ConfigArgs;
 use crate::config_file;
 use crate::output::{json, name, print};
-use crate::settings::{Resolved, Source, TABLE};
+use crate::settings::{ResolvedSettings, Source, TABLE};
 use crate::table::Table;
 use forebay_node::failure::{Failure, Result};
 use forebay_node::units::counted;
@@ -64,13 +64,13 @@ pub fn show(args: &ConfigArgs, config: Option<&Path>) -> Result {
     print(format!("{table}{}\n", file(&resolved)))
 }
 
-fn settings(args: &ConfigArgs, config: Option<&Path>) -> Result<Resolved> {
+fn settings(args: &ConfigArgs, config: Option<&Path>) -> Result<ResolvedSettings> {
     let resolved = config_file::resolve(config, &args.settings)?;
     resolved.fits_machine(u64::from(resolved.values.service.nodes))?;
     Ok(resolved)
 }
 
-fn file(resolved: &Resolved) -> String {
+fn file(resolved: &ResolvedSettings) -> String {
     match &resolved.file {
         Some(path) => format!("the configuration file is {}", name(path)),
         None => String::from("there is no configuration file"),

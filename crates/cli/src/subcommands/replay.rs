@@ -5,7 +5,7 @@ use crate::config_file;
 use crate::output::{self, print, tell};
 use crate::progress;
 use crate::scratch_dir::ScratchDir;
-use crate::settings::Resolved;
+use crate::settings::ResolvedSettings;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::server_process::ServerProcess;
 use forebay_node::threads::on_signals;
@@ -89,7 +89,7 @@ fn in_mounts(
     trace: &Trace,
     args: &ReplayArgs,
     store: &Path,
-    settings: &Resolved,
+    settings: &ResolvedSettings,
 ) -> Result<Report> {
     let base = std::env::temp_dir().join(format!("forebay-replay-{}", std::process::id()));
     let base = ScratchDir::new(&base).or_fail(
@@ -140,7 +140,7 @@ fn in_library(
     trace: &Trace,
     args: &ReplayArgs,
     store: &Path,
-    settings: &Resolved,
+    settings: &ResolvedSettings,
 ) -> Result<Report> {
     let store = forebay_node::mount_table::absolute(store)?;
     forebay_node::spec::outside_stores(&store)?;

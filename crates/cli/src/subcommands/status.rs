@@ -84,26 +84,26 @@ fn show(args: &StatusArgs, status: &Status) -> Result<String> {
 }
 
 /// What was counted at a look, by member; and the processes that counted it.
-struct Look {
+struct StatusSample {
     at: Instant,
     counted: BTreeMap<u16, (u32, Traffic)>,
 }
 
-impl Look {
-    fn at(status: &Status, at: Instant) -> Look {
+impl StatusSample {
+    fn at(status: &Status, at: Instant) -> StatusSample {
         let counted = status.members.iter().map(|m| {
             let number = m.figures.member;
             let pid = status.process_of(number).map_or(0, |p| p.pid);
             (number, (pid, m.figures.traffic))
         });
-        Look {
+        StatusSample {
             at,
             counted: counted.collect(),
         }
     }
 
     /// Puts rates since this look into the next one.
-    fn rate(&self, status: &mut Status, next: &Look) {
+    fn rate(&self, status: &mut Status, next: &StatusSample) {
         let time = next.at.saturating_duration_since(self.at);
         for member in &mut status.members {
             let number = &member.figures.member;
@@ -123,11 +123,11 @@ impl Look {
 fn watch(args: &StatusArgs, store: &Path, interval: Duration) -> Result {
     let stop = signals()?;
     let terminal = std::io::stdout().is_terminal() && !args.json;
-    let mut last: Option<Look> = None;
+    let mut last: Option<StatusSample> = None;
     loop {
         let begun = Instant::now();
         let mut status = ask(store, true)?;
-        let look = Look::at(&status, Instant::now());
+        let look = StatusSample::at(&status, Instant::now());
         if let Some(last) = &last {
             last.rate(&mut status, &look);
         }

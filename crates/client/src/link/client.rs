@@ -4,7 +4,7 @@ use super::address::find_socket;
 use super::connection::BulkTransfer;
 use super::error::{CallError, LinkError};
 use super::process_local::ProcessLocal;
-use super::request::{OpenPath, Opened, PathCall, Request};
+use super::request::{OpenPath, OpenReply, PathCall, Request};
 use super::session::{LinkSession, SessionError};
 use crate::OpenOptions;
 use forebay_server::{Caller, Member};
@@ -99,7 +99,7 @@ impl LinkClient {
             mode: options.mode,
         };
         let request = Request::Open(self.caller, request);
-        let (opened, session): (Opened, _) = self.call(&request)?;
+        let (opened, session): (OpenReply, _) = self.call(&request)?;
         Ok(LinkFile::new(self.clone(), session, opened, options))
     }
 }

@@ -7,7 +7,7 @@ use super::connection::BulkTransfer;
 use super::error::CallError;
 use super::process_local::ProcessLocal;
 use super::read_pipeline::ReadPipeline;
-use super::request::{FileRequest, Opened, ReopenFile, Request};
+use super::request::{FileRequest, OpenReply, ReopenFile, Request};
 use super::session::LinkSession;
 use super::wire::SHARED_BYTES;
 use crate::OpenOptions;
@@ -42,7 +42,7 @@ impl LinkFile {
     pub(super) fn new(
         client: LinkClient,
         session: Arc<LinkSession>,
-        opened: Opened,
+        opened: OpenReply,
         options: &OpenOptions,
     ) -> LinkFile {
         let again = OpenOptions {
@@ -66,7 +66,7 @@ impl LinkFile {
             fid: self.fid,
             options: self.options,
         };
-        let (opened, session): (Opened, _) = self
+        let (opened, session): (OpenReply, _) = self
             .client
             .call(&Request::Reopen(self.client.caller, again))?;
         let opened = OpenedInProcess::new(session, opened.file);

@@ -118,9 +118,9 @@ fn as_path(bytes: &[u8]) -> &Path {
 pub(crate) enum Request<'a> {
     /// A call on a path, for this owner of new files. Replies as declared above.
     Path(Caller, #[serde(borrow)] PathRequest<'a>),
-    /// Replies [`Opened`].
+    /// Replies [`OpenReply`].
     Open(Caller, #[serde(borrow)] OpenPath<'a>),
-    /// A file that the parent of a forked process had opened. Replies [`Opened`].
+    /// A file that the parent of a forked process had opened. Replies [`OpenReply`].
     Reopen(Caller, ReopenFile),
     /// On an open file.
     File(u64, FileRequest),
@@ -156,7 +156,7 @@ pub(crate) struct ReopenFile {
 
 /// The reply to an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Opened {
+pub(crate) struct OpenReply {
     /// Its number in the session.
     pub file: u64,
     pub fid: Fid,
@@ -269,7 +269,7 @@ pub(crate) struct JoinTeam {
 pub(crate) enum TeamRequest<'a> {
     /// Replies [`Attr`].
     Stat { path: &'a [u8] },
-    /// Replies [`Opened`].
+    /// Replies [`OpenReply`].
     #[serde(borrow)]
     Open(OpenPath<'a>),
     /// Replies [`Attr`].

@@ -6,7 +6,7 @@ use super::connection::BulkTransfer;
 use super::error::{CallError, LinkError};
 use super::file::LinkFile;
 use super::process_local::ProcessLocal;
-use super::request::{JoinTeam, OpenPath, Opened, Request, TeamRequest};
+use super::request::{JoinTeam, OpenPath, OpenReply, Request, TeamRequest};
 use super::session::{LinkSession, SessionError};
 use crate::{OpenOptions, TeamSpec};
 use forebay_server::Attr;
@@ -58,7 +58,7 @@ impl LinkTeam {
     }
 
     pub fn open(&mut self, path: &Path, options: &OpenOptions) -> Result<LinkFile, CallError> {
-        let opened: Opened = self.call(TeamRequest::Open(OpenPath {
+        let opened: OpenReply = self.call(TeamRequest::Open(OpenPath {
             path: path.as_os_str().as_bytes(),
             options: options.bits(),
             mode: options.mode,

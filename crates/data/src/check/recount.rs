@@ -2,7 +2,7 @@
 //!
 //! A chunk is counted once for each run of each span that has a byte of it. Memory is bounded: one pass over all spans counts
 //! [`CONTAINERS_PER_PASS`] containers, so a large store takes several passes.
-use crate::container::{self, Container, ContainerId, Counts};
+use crate::container::{self, ChunkCounts, Container, ContainerId};
 use crate::span;
 use forebay_proto::Result;
 use forebay_storage::Store;
@@ -16,9 +16,9 @@ pub struct Recount {
     /// The container.
     pub container: Container,
     /// As counted from the spans.
-    pub counted: Counts,
+    pub counted: ChunkCounts,
     /// As saved in the container's record.
-    pub saved: Result<Counts>,
+    pub saved: Result<ChunkCounts>,
 }
 
 impl Recount {
@@ -38,10 +38,10 @@ impl Recount {
 pub fn recount(store: &Store, mut each: impl FnMut(Recount) -> Result<()>) -> Result<()> {
     let mut containers = container::all(store).filter_map(Result::ok).peekable();
     while containers.peek().is_some() {
-        let row: BTreeMap<ContainerId, (Container, Counts)> = containers
+        let row: BTreeMap<ContainerId, (Container, ChunkCounts)> = containers
             .by_ref()
             .take(CONTAINERS_PER_PASS)
-            .map(|c| (c.id, (c.clone(), Counts::none(c.count()))))
+            .map(|c| (c.id, (c.clone(), ChunkCounts::none(c.count()))))
             .collect();
         for (_, (container, counted)) in count(store, row) {
             each(Recount {
@@ -56,8 +56,8 @@ pub fn recount(store: &Store, mut each: impl FnMut(Recount) -> Result<()>) -> Re
 
 fn count(
     store: &Store,
-    mut row: BTreeMap<ContainerId, (Container, Counts)>,
-) -> BTreeMap<ContainerId, (Container, Counts)> {
+    mut row: BTreeMap<ContainerId, (Container, ChunkCounts)>,
+) -> BTreeMap<ContainerId, (Container, ChunkCounts)> {
     for span in span::all(store).filter_map(Result::ok) {
         let runs = span.runs().into_iter().flat_map(|runs| runs.iter());
         for (id, positions) in runs.filter_map(|run| run.in_container()) {

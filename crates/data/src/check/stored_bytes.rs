@@ -1,9 +1,9 @@
 //! Checks stored bytes against their checksums.
 use super::{ByteCheck, SegmentFiles};
-use crate::container::{self, Container, ContainerId, Counts, EncodedParts};
-use crate::pieces::Pieces;
+use crate::container::{self, ChunkCounts, Container, ContainerId, EncodedParts};
+use crate::pieces::ChecksummedPieces;
 use crate::ranges::{merge, subtract};
-use crate::span::{Run, RunSource, Runs, Span, SpanBytes};
+use crate::span::{Run, RunSource, Span, SpanBytes, SpanRuns};
 use forebay_codec::OpenedContainer;
 use forebay_codec::container::PIECE_LEN;
 use forebay_proto::Result;
@@ -57,7 +57,7 @@ impl<'a> StoredBytes<'a> {
     pub fn check_container(
         &mut self,
         container: &Container,
-        counts: Option<&Counts>,
+        counts: Option<&ChunkCounts>,
     ) -> Vec<BadBytes> {
         let is_named = |i: usize| {
             container.chunk(i).crc.is_some() && counts.is_none_or(|counts| counts.0[i] > 0)
@@ -153,7 +153,7 @@ impl<'a> StoredBytes<'a> {
     /// freed.
     pub fn parts_with_records(&mut self, span: &Span) -> Vec<Span> {
         let (mut at, mut lost) = (span.live.start, Vec::new());
-        for run in span.runs().into_iter().flat_map(Runs::iter) {
+        for run in span.runs().into_iter().flat_map(SpanRuns::iter) {
             let addresses = at..at + u64::from(run.len);
             at = addresses.end;
             if let Some((id, positions)) = run.in_container() {
@@ -237,7 +237,7 @@ impl<'a> StoredBytes<'a> {
     }
 
     /// Verifies these bytes, which are consecutive whole pieces, and returns the damage.
-    fn check(&mut self, pieces: &impl Pieces, range: &Range<u64>) -> Vec<BadBytes> {
+    fn check(&mut self, pieces: &impl ChecksummedPieces, range: &Range<u64>) -> Vec<BadBytes> {
         let whole = |text: String| {
             vec![BadBytes {
                 range: range.clone(),

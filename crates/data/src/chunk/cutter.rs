@@ -12,8 +12,8 @@
 //! So the cuts do not depend on how the input was split into pieces.
 use super::anchor::{Anchor, AnchorFinder, BLOCK, WINDOW};
 use super::anchor_table::AnchorTable;
-use super::grid::{Grid, MOVE_DISTANCE};
-use super::parts::Parts;
+use super::grid::{ChunkGrid, MOVE_DISTANCE};
+use super::parts::SplitBytes;
 use super::zero::is_zero;
 use super::{Chunk, ChunkSize, LOOKAHEAD_BYTES};
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ const RECENT_ANCHORS: usize = 8;
 /// [`Cutter::finish`].
 #[derive(Debug)]
 pub struct Cutter {
-    grid: Grid,
+    grid: ChunkGrid,
     /// The anchors that move the grid; `None` for a fixed grid.
     anchors: Option<Anchors>,
     /// Bytes not handed out yet, from `start` on; the first is at `addr`.
@@ -58,7 +58,7 @@ impl Cutter {
     /// Cuts at multiples of the chunk size, whatever the content; for comparison.
     pub fn fixed(size: ChunkSize) -> Cutter {
         Cutter {
-            grid: Grid::new(size.bytes() as u64),
+            grid: ChunkGrid::new(size.bytes() as u64),
             anchors: None,
             held: Vec::new(),
             start: 0,
@@ -119,7 +119,7 @@ impl Cutter {
     }
 
     fn cut(&mut self, piece: &[u8], last: bool, mut chunk: impl FnMut(Chunk<'_>)) {
-        let parts = Parts {
+        let parts = SplitBytes {
             addr: self.addr,
             held: &self.held[self.start..],
             piece,
@@ -177,7 +177,7 @@ impl Cutter {
 
 impl Anchors {
     /// Finds the anchors of complete blocks (with the window after each); if it is the `last` piece, up to its end.
-    fn scan(&mut self, parts: &Parts<'_>, last: bool, copy: &mut Vec<u8>) {
+    fn scan(&mut self, parts: &SplitBytes<'_>, last: bool, copy: &mut Vec<u8>) {
         let (end, window) = (parts.end(), WINDOW as u64);
         loop {
             let block_end = (self.scanned / BLOCK as u64 + 1) * BLOCK as u64;
@@ -196,7 +196,7 @@ impl Anchors {
     }
 
     /// Moves the grid at `addr` if the votes of the anchors up to `horizon` say so.
-    fn steer(&self, grid: &mut Grid, addr: u64, horizon: u64) {
+    fn steer(&self, grid: &mut ChunkGrid, addr: u64, horizon: u64) {
         let near = self.ahead.iter().take_while(|a| a.addr < horizon);
         let present = grid.clone();
         let votes = near.filter_map(|anchor| {
@@ -207,7 +207,7 @@ impl Anchors {
     }
 
     /// Records in the table how the anchors below `end` lie on this grid.
-    fn learn(&mut self, grid: &Grid, end: u64) {
+    fn learn(&mut self, grid: &ChunkGrid, end: u64) {
         while let Some(anchor) = self.ahead.pop_front_if(|anchor| anchor.addr < end) {
             self.table.learn(&anchor, grid.offset(anchor.addr));
         }

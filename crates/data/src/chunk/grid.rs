@@ -19,17 +19,17 @@ const VOTES: usize = 4;
 
 /// See the head of this module.
 #[derive(Debug, Clone)]
-pub struct Grid {
+pub struct ChunkGrid {
     size: u64,
     phase: u64,
     /// Where it moved last.
     moved_at: Option<u64>,
 }
 
-impl Grid {
+impl ChunkGrid {
     /// With lines at multiples of `size`.
-    pub fn new(size: u64) -> Grid {
-        Grid {
+    pub fn new(size: u64) -> ChunkGrid {
+        ChunkGrid {
             size,
             phase: 0,
             moved_at: None,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn steered(votes: &[u64]) -> u64 {
-        let mut grid = Grid::new(4096);
+        let mut grid = ChunkGrid::new(4096);
         grid.steer(0, votes.iter().copied());
         grid.phase
     }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn it_rests_after_a_move_and_its_lines_follow_the_phase() {
-        let mut grid = Grid::new(4096);
+        let mut grid = ChunkGrid::new(4096);
         grid.steer(10_000, [100].into_iter());
         assert_eq!((grid.line_after(10_000), grid.offset(12_388)), (12_388, 0));
         assert_eq!(grid.line_after(12_388), 16_484);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// See the head of this module.
-pub struct Parts<'a> {
+pub struct SplitBytes<'a> {
     /// The address of the first byte.
     pub addr: u64,
     /// The earlier bytes.
@@ -12,7 +12,7 @@ pub struct Parts<'a> {
     pub piece: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
+impl<'a> SplitBytes<'a> {
     /// The address behind the last byte.
     pub fn end(&self) -> u64 {
         self.addr + (self.held.len() + self.piece.len()) as u64

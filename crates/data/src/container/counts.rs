@@ -10,12 +10,12 @@ const VERSION: u8 = 1;
 
 /// See the head of this file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Counts(pub Box<[u64]>);
+pub struct ChunkCounts(pub Box<[u64]>);
 
-impl Counts {
+impl ChunkCounts {
     /// Counts of 0 for this many chunks.
-    pub fn none(chunks: usize) -> Counts {
-        Counts(vec![0; chunks].into())
+    pub fn none(chunks: usize) -> ChunkCounts {
+        ChunkCounts(vec![0; chunks].into())
     }
 
     /// Whether no chunk is named.
@@ -36,7 +36,7 @@ impl Counts {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn decode(value: &[u8], chunks: usize) -> Result<Counts, &'static str> {
+    pub fn decode(value: &[u8], chunks: usize) -> Result<ChunkCounts, &'static str> {
         let (version, mut rest) = value.split_first().ok_or("cut short")?;
         if *version != VERSION {
             return Err("unknown version");
@@ -47,7 +47,7 @@ impl Counts {
         let counts = (0..chunks).map(|_| varint::take(&mut rest));
         let counts: Option<Box<[u64]>> = counts.collect();
         match (counts, rest.is_empty()) {
-            (Some(counts), true) => Ok(Counts(counts)),
+            (Some(counts), true) => Ok(ChunkCounts(counts)),
             _ => Err("of another number of chunks"),
         }
     }
@@ -61,12 +61,12 @@ mod tests {
     proptest! {
         #[test]
         fn counts_come_back_and_others_are_refused(counts in prop::collection::vec(any::<u64>(), 0..50)) {
-            let counts = Counts(counts.into());
+            let counts = ChunkCounts(counts.into());
             let (value, n) = (counts.value(), counts.0.len());
-            prop_assert_eq!(Counts::decode(&value, n), Ok(counts));
-            prop_assert!(Counts::decode(&value, n + 1).is_err());
-            prop_assert!(n == 0 || Counts::decode(&value, n - 1).is_err());
-            prop_assert!(Counts::decode(&value[..value.len() - 1], n).is_err());
+            prop_assert_eq!(ChunkCounts::decode(&value, n), Ok(counts));
+            prop_assert!(ChunkCounts::decode(&value, n + 1).is_err());
+            prop_assert!(n == 0 || ChunkCounts::decode(&value, n - 1).is_err());
+            prop_assert!(ChunkCounts::decode(&value[..value.len() - 1], n).is_err());
         }
     }
 }

@@ -5,12 +5,12 @@
 //! - New counts are visible to others only once the batch is applied.
 use super::keys::RecordKind;
 use super::table::{contradiction, load_counts, load_fingerprints};
-use super::{Container, ContainerId, ContainerTable, Counts, Fingerprints};
+use super::{ChunkCounts, Container, ContainerId, ContainerTable, Fingerprints};
 use crate::cit::ChunkLocation;
 use crate::fingerprint::Fingerprint;
 use crate::keyspaces::CONTAINERS;
 use crate::segment::SegmentRange;
-use crate::span::Runs;
+use crate::span::SpanRuns;
 use crate::striped_locks::StripeGuards;
 use forebay_proto::Result;
 use forebay_storage::Batch;
@@ -33,8 +33,8 @@ pub struct NewContainer {
 /// One of the locked containers.
 struct OpenContainer {
     container: Arc<Container>,
-    before: Counts,
-    now: Counts,
+    before: ChunkCounts,
+    now: ChunkCounts,
     /// Set if the batch creates it.
     new: Option<NewContainer>,
     /// Index entries to remove: of chunks whose count becomes 0.
@@ -104,7 +104,7 @@ impl<'a> LockedContainers<'a> {
     /// Adds a container that this batch creates. Its number must be locked.
     pub fn create(&mut self, new: NewContainer) {
         let container = Arc::new(new.container.clone());
-        let none = Counts::none(container.count());
+        let none = ChunkCounts::none(container.count());
         let open = OpenContainer {
             before: none.clone(),
             now: none,
@@ -137,7 +137,7 @@ impl<'a> LockedContainers<'a> {
     ///
     /// # Errors
     /// As the store, and `Corrupt` for a broken record.
-    pub fn take(&mut self, runs: &Runs) -> Result<bool> {
+    pub fn take(&mut self, runs: &SpanRuns) -> Result<bool> {
         for (id, positions) in runs.iter().filter_map(|run| run.in_container()) {
             let is_there = self.chunks(id, &positions)?.is_some_and(|(open, chunks)| {
                 let may_grow = |count: &u64| *count > 0 && *count < u64::MAX;
@@ -159,7 +159,7 @@ impl<'a> LockedContainers<'a> {
     ///
     /// # Errors
     /// As the store, and `Corrupt` where the runs name what is not there or not counted: then nothing may be applied.
-    pub fn give(&mut self, runs: &Runs) -> Result<()> {
+    pub fn give(&mut self, runs: &SpanRuns) -> Result<()> {
         for (id, positions) in runs.iter().filter_map(|run| run.in_container()) {
             let named = self.chunks(id, &positions)?;
             let (open, chunks) =

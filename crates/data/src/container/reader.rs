@@ -7,7 +7,7 @@
 use super::decoded_cache::PieceKey;
 use super::encoded_parts::EncodedParts;
 use super::{Container, ContainerTable};
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use crate::record_cache::CachedRecord;
 use crate::verified_read::{self, CoalescedReadBuffer, Mismatch, WantedPart};
 use forebay_codec::container::PIECE_LEN;

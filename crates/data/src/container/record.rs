@@ -14,17 +14,17 @@
 //! A chunk is **dropped** when the container moves and nothing names it: it keeps its positions, and has no bytes.
 //!
 //! **Positions** are those of raw bytes: runs of spans name them. **Stored parts** lie one behind the other in the segment, each with
-//! a checksum, and are what is verified, moved and reclaimed ([`Pieces`]). In a plain container each chunk is a part, and parts are
+//! a checksum, and are what is verified, moved and reclaimed ([`ChecksummedPieces`]). In a plain container each chunk is a part, and parts are
 //! found by position. In an encoded one ([`EncodedParts`]) parts are found by their offset from the container's first stored byte. A
 //! part is **needed** while a named chunk has a byte in it.
 //!
 //! Invariants: there is a chunk, and no more than [`MAX_CONTAINER_CHUNKS`]; none is empty; together they are
 //! [`MAX_CONTAINER_BYTES`] at most. No stored part of a needed chunk is dropped.
 use super::encoded_parts::EncodedParts;
-use super::{ContainerId, Counts, MAX_CONTAINER_BYTES};
+use super::{ChunkCounts, ContainerId, MAX_CONTAINER_BYTES};
 use crate::chunk::MAX_CHUNK_BYTES;
 use crate::cit::MAX_CONTAINER_CHUNKS;
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use crate::record_cache::CachedRecord;
 use crate::segment::SegmentRange;
 use forebay_codec::{CodecId, varint};
@@ -170,7 +170,7 @@ impl Container {
     }
 
     /// Raw bytes of the named chunks.
-    pub fn named_raw_len(&self, counts: &Counts) -> u64 {
+    pub fn named_raw_len(&self, counts: &ChunkCounts) -> u64 {
         let named = self.chunks().zip(&counts.0).filter(|(_, n)| **n > 0);
         named.map(|(chunk, _)| u64::from(chunk.len)).sum()
     }
@@ -232,11 +232,11 @@ impl Container {
     }
 
     /// Stored bytes that named chunks need.
-    pub fn named_len(&self, counts: &Counts) -> u64 {
+    pub fn named_len(&self, counts: &ChunkCounts) -> u64 {
         self.len_of(&self.needed_parts(|i| counts.0[i] > 0))
     }
 
-    /// Ranges of stored parts for which `is_wanted` holds, as [`Pieces`] has them; adjacent ones are joined.
+    /// Ranges of stored parts for which `is_wanted` holds, as [`ChecksummedPieces`] has them; adjacent ones are joined.
     fn joined(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
         for part in (0..self.part_count()).filter(|p| self.part_len(*p).is_some() && is_wanted(*p))
@@ -255,7 +255,7 @@ impl Container {
         self.piece(parts.start).start..self.piece(parts.end - 1).end
     }
 
-    /// What is stored of the chunks that `is_wanted` selects, in the terms of [`Pieces`]; adjacent parts are joined.
+    /// What is stored of the chunks that `is_wanted` selects, in the terms of [`ChecksummedPieces`]; adjacent parts are joined.
     pub fn stretches(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<Range<u64>> {
         let needed = self.needed_parts(is_wanted);
         let joined = self.joined(|part| needed[part]);
@@ -278,7 +278,7 @@ impl Container {
 
     /// Segment ranges that are not needed any more, where counts change from `before` to `now`. Together with neighbours that were
     /// not needed before: a page of the file that both share may be free now.
-    pub fn freed_places(&self, before: &Counts, now: &Counts) -> Vec<SegmentRange> {
+    pub fn freed_places(&self, before: &ChunkCounts, now: &ChunkCounts) -> Vec<SegmentRange> {
         let before = self.needed_parts(|i| before.0[i] > 0);
         let now = self.needed_parts(|i| now.0[i] > 0);
         let joined = self.joined(|part| !now[part]).into_iter();
@@ -289,7 +289,7 @@ impl Container {
     }
 
     /// This container at another place, without the chunks whose count is 0 and the parts that only these have bytes in.
-    pub fn moved(&self, counts: &Counts, segment: u32, offset: u32) -> Container {
+    pub fn moved(&self, counts: &ChunkCounts, segment: u32, offset: u32) -> Container {
         let chunks = self.chunks().zip(&counts.0).map(|(chunk, n)| StoredChunk {
             crc: chunk.crc.filter(|_| *n > 0),
             ..chunk
@@ -390,7 +390,7 @@ impl Container {
     }
 }
 
-impl Pieces for Container {
+impl ChecksummedPieces for Container {
     fn segment(&self) -> u32 {
         self.segment
     }
@@ -497,7 +497,7 @@ mod tests {
             chunks in chunks(), named in prop::collection::vec(0u64..2, 40),
         ) {
             let container = Container::new(9, 3, 4096, chunks.clone());
-            let counts = Counts(named[..chunks.len()].into());
+            let counts = ChunkCounts(named[..chunks.len()].into());
             let moved = container.moved(&counts, 5, 70_000);
             let kept = |i: usize| chunks[i].crc.is_some() && counts.0[i] > 0;
             let mut at = 70_000;
@@ -528,7 +528,7 @@ mod tests {
             let whole = plain.into_encoded(EncodedParts::of(CodecId::Lz4, &encoded));
             prop_assert_eq!(Container::decode(9, &whole.value()), Ok(whole.clone()));
             prop_assert_eq!(whole.stored_len(), encoded.encoded_len() as u64);
-            let counts = |counts: &[u64]| Counts(counts[..chunks.len()].into());
+            let counts = |counts: &[u64]| ChunkCounts(counts[..chunks.len()].into());
             let (first, second) = (counts(&named), counts(&named.iter().zip(&again).map(|(a, b)| a * b).collect::<Vec<_>>()));
             prop_assume!(!first.are_zero());
             let moved = whole.moved(&first, 5, 70_000);

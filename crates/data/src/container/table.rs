@@ -11,7 +11,7 @@
 use super::decoded_cache::DecodedCache;
 use super::keys::RecordKind;
 use super::reader::ParsedHead;
-use super::{Container, ContainerId, Counts, DamagedChunks, Fingerprints, LockedContainers};
+use super::{ChunkCounts, Container, ContainerId, DamagedChunks, Fingerprints, LockedContainers};
 use crate::byte_budget::ByteBudget;
 use crate::cit::Cit;
 use crate::keyspaces::CONTAINERS;
@@ -55,7 +55,7 @@ pub struct EncodedBytes {
 
 impl EncodedBytes {
     /// Counts what is named of a container, if it is encoded.
-    pub fn add(&self, container: &Container, counts: &Counts) {
+    pub fn add(&self, container: &Container, counts: &ChunkCounts) {
         if container.encoded().is_some() {
             self.stored.fetch_add(container.named_len(counts), Relaxed);
             self.raw.fetch_add(container.named_raw_len(counts), Relaxed);
@@ -63,7 +63,7 @@ impl EncodedBytes {
     }
 
     /// What is named of a container does not count any more.
-    pub fn remove(&self, container: &Container, counts: &Counts) {
+    pub fn remove(&self, container: &Container, counts: &ChunkCounts) {
         if container.encoded().is_some() {
             self.stored.fetch_sub(container.named_len(counts), Relaxed);
             self.raw.fetch_sub(container.named_raw_len(counts), Relaxed);
@@ -179,7 +179,7 @@ impl ContainerTable {
     ///
     /// # Errors
     /// As the store, and `Corrupt` for a broken record.
-    pub fn counts(&self, container: &Container) -> Result<Option<Counts>> {
+    pub fn counts(&self, container: &Container) -> Result<Option<ChunkCounts>> {
         let _lock = self.locks.lock([container.id]);
         match load(&self.store, container.id)? {
             Some(now) if now == *container => load_counts(&self.store, container).map(Some),
@@ -191,7 +191,7 @@ impl ContainerTable {
     ///
     /// # Errors
     /// As the store, and `Corrupt` for a broken record.
-    pub fn find_counted(&self, id: ContainerId) -> Result<Option<(Arc<Container>, Counts)>> {
+    pub fn find_counted(&self, id: ContainerId) -> Result<Option<(Arc<Container>, ChunkCounts)>> {
         let _lock = self.locks.lock([id]);
         let Some(container) = self.find(id)? else {
             return Ok(None);
@@ -206,7 +206,12 @@ impl ContainerTable {
     }
 
     /// Counts a new container, and returns its stored bytes that are named; `reserved` bytes counted in its segment before.
-    pub(super) fn count_new(&self, container: &Container, reserved: u64, counts: &Counts) -> u64 {
+    pub(super) fn count_new(
+        &self,
+        container: &Container,
+        reserved: u64,
+        counts: &ChunkCounts,
+    ) -> u64 {
         let named = container.named_len(counts);
         self.encoded.add(container, counts);
         self.live.take(named);
@@ -315,10 +320,10 @@ pub fn load_fingerprints(store: &Store, id: ContainerId) -> Result<Option<Finger
 ///
 /// # Errors
 /// As the store, and `Corrupt` for a broken or missing record.
-pub fn load_counts(store: &Store, container: &Container) -> Result<Counts> {
+pub fn load_counts(store: &Store, container: &Container) -> Result<ChunkCounts> {
     let id = container.id;
     let value = store.get(CONTAINERS, &RecordKind::Counts.key(id))?;
     let value = value.ok_or_else(|| contradiction(id, "its counts are missing"))?;
-    Counts::decode(&value, container.count())
+    ChunkCounts::decode(&value, container.count())
         .map_err(|why| contradiction(id, &format!("its counts are {why}")))
 }

@@ -8,7 +8,7 @@
 //! recorded there and the old one no longer counted, or discarded and no longer counted itself.
 use super::Reclaimer;
 use crate::container::{self, ContainerMove};
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use crate::segment::{Lane, Segment, SegmentRange};
 use crate::span::{self, RawBytes, Span, SpanBytes};
 use crate::span_table::SpanMove;
@@ -107,7 +107,7 @@ impl Reclaimer {
         unreadable.map_or(Ok(()), Err)
     }
 
-    fn keep_damaged(&self, pieces: &impl Pieces) {
+    fn keep_damaged(&self, pieces: &impl ChecksummedPieces) {
         let (segment, what) = (pieces.segment(), pieces.describe(0));
         tracing::warn!(segment, "{what} and on: damaged bytes stay where they are");
         self.segments.pin(segment);
@@ -116,7 +116,7 @@ impl Reclaimer {
     /// The verified bytes of these positions; `None`: they are damaged or missing.
     fn read_stretches(
         &self,
-        pieces: &impl Pieces,
+        pieces: &impl ChecksummedPieces,
         stretches: &[Range<u64>],
     ) -> Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();

@@ -25,7 +25,7 @@ struct NotedLog {
 
 /// The state that is shared with the thread.
 #[derive(Default)]
-pub struct Waiting {
+pub struct BacklogState {
     logs: BTreeMap<LogId, NotedLog>,
     /// A scan of all span records is due, from this log and address on.
     scan: Option<(LogId, u64)>,
@@ -39,7 +39,7 @@ pub struct Waiting {
 #[derive(Default)]
 pub struct SettleBacklog {
     /// The thread that settles.
-    pub background: BackgroundWork<Waiting>,
+    pub background: BackgroundWork<BacklogState>,
     /// Bytes in the backlog.
     bytes: AtomicU64,
     /// How often something was noted.
@@ -226,7 +226,7 @@ impl SettleBacklog {
     }
 }
 
-impl Waiting {
+impl BacklogState {
     fn is_empty(&self) -> bool {
         self.logs.is_empty() && self.scan.is_none()
     }

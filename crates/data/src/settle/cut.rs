@@ -4,7 +4,7 @@
 use crate::chunk::{Chunk, Cutter};
 use crate::container::encoder::RawOrigin;
 use crate::fingerprint::{Fingerprint, FingerprintKind};
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use crate::span::Span;
 use std::ops::Range;
 

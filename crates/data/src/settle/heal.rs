@@ -9,8 +9,8 @@
 //! all spans that name it can be read again. An encoded container becomes plain: what can be decoded of it is, and the bytes that
 //! cannot, except the new ones, stay damaged: their chunks keep the checksums of what they were.
 use super::Settler;
-use crate::container::{Container, ContainerId, ContainerMove, Counts, EncodedParts};
-use crate::pieces::Pieces;
+use crate::container::{ChunkCounts, Container, ContainerId, ContainerMove, EncodedParts};
+use crate::pieces::ChecksummedPieces;
 use crate::segment::{Lane, SegmentRange};
 use crate::verified_read::{CoalescedReadBuffer, WantedPart};
 use forebay_proto::Result;
@@ -52,7 +52,7 @@ impl VerifiedContainers {
 impl Settler {
     /// Reads the container, if it is not verified yet, and notes its damaged chunks. `false`: it was moved or changed meanwhile, so the
     /// result does not count.
-    pub(super) fn verify(&self, container: &Container, counts: &Counts) -> Result<bool> {
+    pub(super) fn verify(&self, container: &Container, counts: &ChunkCounts) -> Result<bool> {
         let epoch = self.containers.damaged.epoch();
         if self.verified.contains(container.id, epoch) {
             return Ok(true);
@@ -94,7 +94,7 @@ impl Settler {
     fn healed_bytes(
         &self,
         container: &Container,
-        counts: &Counts,
+        counts: &ChunkCounts,
         chunk: usize,
         bytes: &[u8],
     ) -> Result<Vec<u8>> {
@@ -144,7 +144,7 @@ impl Settler {
     pub(super) fn heal(
         &self,
         container: &Container,
-        counts: &Counts,
+        counts: &ChunkCounts,
         chunk: usize,
         bytes: &[u8],
     ) -> Result<bool> {

@@ -8,7 +8,7 @@
 //!   (`span_table/settle`).
 use super::Settler;
 use crate::cit::{ChunkLocation, FingerprintLists};
-use crate::container::{self, Container, ContainerId, Counts};
+use crate::container::{self, ChunkCounts, Container, ContainerId};
 use crate::fingerprint::Fingerprint;
 use crate::verified_read::{CoalescedReadBuffer, WantedPart};
 use forebay_proto::{Error, Result};
@@ -27,12 +27,12 @@ pub struct NewChunk<'a> {
 }
 
 /// A container and its counts. `None`: its chunks must not be named.
-type Known = Option<(Arc<Container>, Counts)>;
+type NamedContainer = Option<(Arc<Container>, ChunkCounts)>;
 
 /// See the head of this file.
 pub struct ChunkLookup<'a> {
     settler: &'a Settler,
-    known: HashMap<ContainerId, Known>,
+    known: HashMap<ContainerId, NamedContainer>,
 }
 
 impl<'a> ChunkLookup<'a> {
@@ -44,7 +44,7 @@ impl<'a> ChunkLookup<'a> {
         }
     }
 
-    fn known(&mut self, id: ContainerId) -> Result<&mut Known> {
+    fn known(&mut self, id: ContainerId) -> Result<&mut NamedContainer> {
         if self.known.len() >= MAX_KNOWN {
             self.known.clear();
         }

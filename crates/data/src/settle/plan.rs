@@ -13,9 +13,9 @@ use crate::container::{
     Container, ContainerId, Fingerprints, MAX_CONTAINER_BYTES, NewContainer, StoredChunk,
 };
 use crate::fingerprint::Fingerprint;
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use crate::segment::SegmentRange;
-use crate::span::{Run, RunSource, Runs, Span};
+use crate::span::{Run, RunSource, Span, SpanRuns};
 use crate::span_table::{SettleBatch, SettledSpan};
 use forebay_proto::{Error, Result};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -169,7 +169,7 @@ impl<'a> SettlePlan<'a> {
             .iter()
             .map(|fate| fate.source.is_some());
         let known: Vec<bool> = known.collect();
-        let mut runs = Runs::default();
+        let mut runs = SpanRuns::default();
         for i in chunks.clone() {
             let (chunk, crc) = (&read.chunks[i], fates[i].crc);
             // An earlier chunk of this span may have the same bytes.

@@ -57,7 +57,7 @@ pub struct FullContainer<'a> {
 }
 
 /// The container that is being filled.
-struct Filling {
+struct OpenContainer {
     id: ContainerId,
     origin: RawOrigin,
     bytes: Vec<u8>,
@@ -72,7 +72,7 @@ pub struct ContainerWriter<'a> {
     kind: FingerprintKind,
     /// `None`: all containers are plain.
     encoder: Option<&'a mut SettleEncoder>,
-    filling: Option<Filling>,
+    filling: Option<OpenContainer>,
     /// The buffer of the last one, to be reused.
     memory: Vec<u8>,
     written: Vec<NewContainer>,
@@ -120,7 +120,7 @@ impl<'a> ContainerWriter<'a> {
         origin: RawOrigin,
     ) -> Result<(ContainerId, u32)> {
         let encodes = self.encoder.is_some();
-        let is_full = |filling: &Filling| {
+        let is_full = |filling: &OpenContainer| {
             let len = filling.bytes.len();
             (len + chunk.len()) as u64 > MAX_CONTAINER_BYTES
                 || filling.chunks.len() >= MAX_CONTAINER_CHUNKS as usize
@@ -131,7 +131,7 @@ impl<'a> ContainerWriter<'a> {
         }
         let filling = match &mut self.filling {
             Some(filling) => filling,
-            none => none.insert(Filling {
+            none => none.insert(OpenContainer {
                 id: self.ids.next()?,
                 origin,
                 bytes: std::mem::take(&mut self.memory),

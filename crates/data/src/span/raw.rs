@@ -12,7 +12,7 @@
 //!  28 4n  CRC32C of every piece
 //! ```
 use super::hint::StoredHint;
-use crate::pieces::Pieces;
+use crate::pieces::ChecksummedPieces;
 use forebay_proto::LogId;
 use std::ops::Range;
 
@@ -106,7 +106,7 @@ impl RawBytes {
     }
 }
 
-impl Pieces for RawBytes {
+impl ChecksummedPieces for RawBytes {
     fn segment(&self) -> u32 {
         self.segment
     }

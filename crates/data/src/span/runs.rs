@@ -39,7 +39,7 @@ pub struct Run {
 
 /// See the head of this file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Runs(Vec<Run>);
+pub struct SpanRuns(Vec<Run>);
 
 impl RunSource {
     /// The source of the byte this many bytes further on.
@@ -71,7 +71,7 @@ impl Run {
     }
 }
 
-impl Runs {
+impl SpanRuns {
     /// Appends a run; joins it to the last one if that continues with it.
     pub fn push(&mut self, run: Run) {
         if let Some(last) = self.0.last_mut()
@@ -143,7 +143,7 @@ impl Runs {
     }
 
     /// Decodes the runs of a span with this many live bytes.
-    pub(super) fn decode(live: u64, mut bytes: &[u8]) -> Result<Runs, &'static str> {
+    pub(super) fn decode(live: u64, mut bytes: &[u8]) -> Result<SpanRuns, &'static str> {
         const SHORT: &str = "cut short";
         let bytes = &mut bytes;
         let count = varint::take(bytes).ok_or(SHORT)?;
@@ -176,16 +176,16 @@ impl Runs {
             runs.push(Run { len, source });
         }
         match (sum == live, bytes.is_empty()) {
-            (true, true) => Ok(Runs(runs)),
+            (true, true) => Ok(SpanRuns(runs)),
             (false, _) => Err("runs of a wrong length"),
             (_, false) => Err("bytes after the runs"),
         }
     }
 }
 
-impl FromIterator<Run> for Runs {
-    fn from_iter<T: IntoIterator<Item = Run>>(runs: T) -> Runs {
-        let mut all = Runs::default();
+impl FromIterator<Run> for SpanRuns {
+    fn from_iter<T: IntoIterator<Item = Run>>(runs: T) -> SpanRuns {
+        let mut all = SpanRuns::default();
         runs.into_iter().for_each(|run| all.push(run));
         all
     }
@@ -197,7 +197,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     /// Runs of any kind.
-    pub fn runs() -> impl Strategy<Value = Runs> {
+    pub fn runs() -> impl Strategy<Value = SpanRuns> {
         let run = (1u32..9000, 0u64..5, 0u32..40_000).prop_map(|(len, id, at)| Run {
             len,
             source: match id {
@@ -230,9 +230,9 @@ pub(crate) mod tests {
         ) {
             let mut out = Vec::new();
             runs.encode(&mut out);
-            prop_assert_eq!(Runs::decode(runs.bytes(), &out), Ok(runs.clone()));
-            prop_assert!(Runs::decode(runs.bytes() + 1, &out).is_err());
-            prop_assert!(Runs::decode(runs.bytes(), &out[..out.len() - 1]).is_err());
+            prop_assert_eq!(SpanRuns::decode(runs.bytes(), &out), Ok(runs.clone()));
+            prop_assert!(SpanRuns::decode(runs.bytes() + 1, &out).is_err());
+            prop_assert!(SpanRuns::decode(runs.bytes(), &out[..out.len() - 1]).is_err());
             let all = places(runs.iter());
             prop_assert_eq!(all.len() as u64, runs.bytes());
             let (a, b) = (a.index(all.len()), b.index(all.len()));
@@ -244,7 +244,7 @@ pub(crate) mod tests {
 
         #[test]
         fn any_bytes_are_refused_or_runs_of_the_length_told(bytes in prop::collection::vec(any::<u8>(), 0..40), live in 1u64..5000) {
-            if let Ok(runs) = Runs::decode(live, &bytes) {
+            if let Ok(runs) = SpanRuns::decode(live, &bytes) {
                 prop_assert_eq!(runs.bytes(), live);
             }
         }

@@ -4,7 +4,7 @@ use crate::common::{Fixture, is_gone, options, settle_options, wave};
 use forebay_codec::{CodecHint, CodecId};
 use forebay_data::check::{ByteCheck, SegmentFiles, StoredBytes, recount};
 use forebay_data::container::{self, Container};
-use forebay_data::pieces::Pieces;
+use forebay_data::pieces::ChecksummedPieces;
 use forebay_data::{CodecWhen, LogId, LogStoreOptions, segment_header, span};
 use forebay_proto::{Error, Fid};
 use forebay_storage::OsIo;

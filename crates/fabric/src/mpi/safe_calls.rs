@@ -120,17 +120,23 @@ pub(super) fn init() -> Result<Comm, MpiError> {
 
 impl Comm {
     /// Sends a first message.
-    pub fn send_first(&self, bytes: Bytes, to: c_int) -> Result<Sending, MpiError> {
+    pub fn send_first(&self, bytes: Bytes, to: c_int) -> Result<PendingSend, MpiError> {
         self.send(bytes, to, TAG_FIRST, usize::MAX)
     }
 
     /// Sends a large buffer in pieces.
-    pub fn send_pieces(&self, bytes: Bytes, to: c_int) -> Result<Sending, MpiError> {
+    pub fn send_pieces(&self, bytes: Bytes, to: c_int) -> Result<PendingSend, MpiError> {
         self.send(bytes, to, TAG_PIECES, MAX_PIECE)
     }
 
-    fn send(&self, bytes: Bytes, to: c_int, tag: c_int, cut: usize) -> Result<Sending, MpiError> {
-        let mut sending = Sending {
+    fn send(
+        &self,
+        bytes: Bytes,
+        to: c_int,
+        tag: c_int,
+        cut: usize,
+    ) -> Result<PendingSend, MpiError> {
+        let mut sending = PendingSend {
             requests: Requests::default(),
             bytes: ManuallyDrop::new(bytes),
         };
@@ -151,7 +157,7 @@ impl Comm {
     }
 
     /// The next first message that has arrived, with its sender, being received.
-    pub fn probe(&self) -> Result<Option<(c_int, Receiving)>, MpiError> {
+    pub fn probe(&self) -> Result<Option<(c_int, PendingReceive)>, MpiError> {
         let mut found = 0;
         let mut message = MaybeUninit::<ffi::MPI_Message>::uninit();
         let mut status = MaybeUninit::<ffi::MPI_Status>::uninit();
@@ -168,7 +174,7 @@ impl Comm {
             let mut len = 0;
             let code = ffi::MPI_Get_count(to_status, ffi::RSMPI_UINT8_T, &mut len);
             check("MPI_Get_count", code)?;
-            let mut receiving = Receiving::room(len.max(0) as usize)?;
+            let mut receiving = PendingReceive::room(len.max(0) as usize)?;
             let buffer = receiving.buffer.as_mut_ptr().cast::<c_void>();
             let request = receiving.requests.next();
             let byte = ffi::RSMPI_UINT8_T;
@@ -179,8 +185,8 @@ impl Comm {
     }
 
     /// Receives a buffer of `len` bytes that `from` sends in pieces.
-    pub fn receive_pieces(&self, len: usize, from: c_int) -> Result<Receiving, MpiError> {
-        let mut receiving = Receiving::room(len)?;
+    pub fn receive_pieces(&self, len: usize, from: c_int) -> Result<PendingReceive, MpiError> {
+        let mut receiving = PendingReceive::room(len)?;
         let mut at = 0;
         while at < len {
             let piece = (len - at).min(MAX_PIECE);
@@ -200,9 +206,9 @@ impl Comm {
     }
 
     /// Begins to gather `own` from all ranks, by MPI rank.
-    pub fn gather(&self, own: Vec<u8>) -> Result<Receiving, MpiError> {
+    pub fn gather(&self, own: Vec<u8>) -> Result<PendingReceive, MpiError> {
         let len = count(own.len())?;
-        let mut receiving = Receiving::room(own.len() * self.size as usize)?;
+        let mut receiving = PendingReceive::room(own.len() * self.size as usize)?;
         // The status of a collective operation has no count.
         receiving.requests.count = false;
         receiving.buffer.resize(receiving.len, 0);
@@ -287,19 +293,19 @@ impl Requests {
 }
 
 /// Bytes on their way out.
-pub(super) struct Sending {
+pub(super) struct PendingSend {
     requests: Requests,
     bytes: ManuallyDrop<Bytes>,
 }
 
-impl Sending {
+impl PendingSend {
     /// Whether all is sent.
     pub fn test(&mut self) -> Result<bool, MpiError> {
         self.requests.test()
     }
 }
 
-impl Drop for Sending {
+impl Drop for PendingSend {
     fn drop(&mut self) {
         if self.requests.are_done() {
             // SAFETY: dropped once, here, and MPI is done with it.
@@ -309,7 +315,7 @@ impl Drop for Sending {
 }
 
 /// A buffer being received. Its length is 0 until it is.
-pub(super) struct Receiving {
+pub(super) struct PendingReceive {
     requests: Requests,
     buffer: ManuallyDrop<Vec<u8>>,
     len: usize,
@@ -317,8 +323,8 @@ pub(super) struct Receiving {
     own: ManuallyDrop<Vec<u8>>,
 }
 
-impl Receiving {
-    fn room(len: usize) -> Result<Receiving, MpiError> {
+impl PendingReceive {
+    fn room(len: usize) -> Result<PendingReceive, MpiError> {
         let mut buffer = Vec::new();
         buffer.try_reserve_exact(len).map_err(|_| MpiError {
             call: "a message",
@@ -328,7 +334,7 @@ impl Receiving {
             count: true,
             ..Requests::default()
         };
-        Ok(Receiving {
+        Ok(PendingReceive {
             requests,
             buffer: ManuallyDrop::new(buffer),
             len,
@@ -356,7 +362,7 @@ impl Receiving {
     }
 }
 
-impl Drop for Receiving {
+impl Drop for PendingReceive {
     fn drop(&mut self) {
         if self.requests.are_done() {
             // SAFETY: dropped once, here, and MPI is done with them.

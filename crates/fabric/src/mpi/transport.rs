@@ -1,7 +1,7 @@
 //! The bytes of a session moved by MPI.
 
 use super::idle;
-use super::safe_calls::{self, Comm, MpiError, Receiving, Sending};
+use super::safe_calls::{self, Comm, MpiError, PendingReceive, PendingSend};
 use crate::session::{ByteTransport, Pause, Waker};
 use bytes::Bytes;
 use std::ffi::c_int;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// MPI, started; a process is an MPI rank.
 pub(super) struct MpiTransport {
     comm: Comm,
-    gathering: Option<Receiving>,
+    gathering: Option<PendingReceive>,
 }
 
 impl MpiTransport {
@@ -31,8 +31,8 @@ impl ByteTransport for MpiTransport {
     /// MPI libraries do not look everywhere each time.
     const LOOKS_AFTER_PAUSE: usize = 2;
     type Error = MpiError;
-    type Sending = Sending;
-    type Receiving = Receiving;
+    type PendingSend = PendingSend;
+    type PendingReceive = PendingReceive;
 
     fn process(&self) -> u32 {
         self.comm.rank as u32
@@ -58,28 +58,28 @@ impl ByteTransport for MpiTransport {
         }
     }
 
-    fn send_first(&mut self, to: u32, bytes: Bytes) -> Result<Sending, MpiError> {
+    fn send_first(&mut self, to: u32, bytes: Bytes) -> Result<PendingSend, MpiError> {
         self.comm.send_first(bytes, to as c_int)
     }
 
-    fn send_large(&mut self, to: u32, bytes: Bytes) -> Result<Sending, MpiError> {
+    fn send_large(&mut self, to: u32, bytes: Bytes) -> Result<PendingSend, MpiError> {
         self.comm.send_pieces(bytes, to as c_int)
     }
 
-    fn poll_send(&mut self, sending: &mut Sending) -> Result<bool, MpiError> {
+    fn poll_send(&mut self, sending: &mut PendingSend) -> Result<bool, MpiError> {
         sending.test()
     }
 
-    fn poll_first(&mut self) -> Result<Option<(u32, Receiving)>, MpiError> {
+    fn poll_first(&mut self) -> Result<Option<(u32, PendingReceive)>, MpiError> {
         let found = self.comm.probe()?;
         Ok(found.map(|(rank, receiving)| (rank as u32, receiving)))
     }
 
-    fn receive_large(&mut self, from: u32, len: usize) -> Result<Receiving, MpiError> {
+    fn receive_large(&mut self, from: u32, len: usize) -> Result<PendingReceive, MpiError> {
         self.comm.receive_pieces(len, from as c_int)
     }
 
-    fn poll_receive(&mut self, receiving: &mut Receiving) -> Result<Option<Bytes>, MpiError> {
+    fn poll_receive(&mut self, receiving: &mut PendingReceive) -> Result<Option<Bytes>, MpiError> {
         receiving.test()
     }
 

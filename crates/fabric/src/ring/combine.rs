@@ -4,7 +4,7 @@
 //! - A request never joins one that was already sent: that one may answer with a state older than the request. Those that come
 //!   while one is in flight are merged and form the next one, which is sent when the first is over.
 //! - So an answer never shows a state from before its request came, and a burst of `n` requests sends two.
-//! - One of the requesters sends; the others wait. If it panics, the others get [`Panicked`], and the next request goes on.
+//! - One of the requesters sends; the others wait. If it panics, the others get [`SenderPanicked`], and the next request goes on.
 //! - Nothing is kept for a key that nobody asks about.
 
 use parking_lot::{Condvar, Mutex};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The request was sent by another thread, which panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the thread that sent the combined request panicked")]
-pub struct Panicked;
+pub struct SenderPanicked;
 
 /// Combines requests `Q` by what they are about, `K`. An answer `A` goes to all who asked; a failure is an answer too.
 pub struct Combiner<K, Q, A> {
@@ -39,7 +39,7 @@ enum BatchState<A> {
     Waiting,
     /// The first of the batch may send.
     MaySend,
-    Done(Result<A, Panicked>),
+    Done(Result<A, SenderPanicked>),
 }
 
 impl<A> Batch<A> {
@@ -85,7 +85,7 @@ impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
         request: Q,
         merge: impl FnOnce(&mut Q, Q),
         send: impl FnOnce(Q) -> A,
-    ) -> Result<A, Panicked> {
+    ) -> Result<A, SenderPanicked> {
         match self.send_or_join(&key, request, merge) {
             CallerRole::Send(request) => {
                 let _next = StartNextBatch {
@@ -103,8 +103,8 @@ impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
                 };
                 let Some(request) = self.take_request(&key) else {
                     // Cannot be: only the leader takes the request, and it does so once. Waiters are told all the same.
-                    batch.set(BatchState::Done(Err(Panicked)));
-                    return Err(Panicked);
+                    batch.set(BatchState::Done(Err(SenderPanicked)));
+                    return Err(SenderPanicked);
                 };
                 match catch_unwind(AssertUnwindSafe(|| send(request))) {
                     Ok(answer) => {
@@ -112,7 +112,7 @@ impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
                         Ok(answer)
                     }
                     Err(panic) => {
-                        batch.set(BatchState::Done(Err(Panicked)));
+                        batch.set(BatchState::Done(Err(SenderPanicked)));
                         resume_unwind(panic)
                     }
                 }
@@ -161,7 +161,7 @@ impl<A: Clone> Batch<A> {
         }
     }
 
-    fn outcome(&self) -> Result<A, Panicked> {
+    fn outcome(&self) -> Result<A, SenderPanicked> {
         let mut state = self.state.lock();
         loop {
             if let BatchState::Done(outcome) = &*state {

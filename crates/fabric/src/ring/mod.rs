@@ -20,7 +20,7 @@ mod tree;
 mod wire;
 
 pub use collective::{CollectiveCounts, Collectives, MemoryBounds, Operation};
-pub use combine::{Combiner, Panicked};
+pub use combine::{Combiner, SenderPanicked};
 pub use fitted::{NetworkCost, arrival_times};
 pub use group::{CollectiveTimeouts, Group, GroupError};
 pub use reduction::{Reduction, ReductionError, ReductionStep};

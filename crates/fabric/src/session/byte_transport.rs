@@ -47,9 +47,9 @@ pub trait ByteTransport: 'static {
     /// Why a call failed, in the transport's words.
     type Error: std::error::Error;
     /// Bytes on their way out. Dropping it gives them up.
-    type Sending;
+    type PendingSend;
     /// Bytes on their way in. Dropping it gives them up.
-    type Receiving;
+    type PendingReceive;
 
     /// This process's number.
     fn process(&self) -> u32;
@@ -73,35 +73,36 @@ pub trait ByteTransport: 'static {
     ///
     /// # Errors
     /// The peer cannot be reached.
-    fn send_first(&mut self, to: u32, bytes: Bytes) -> Result<Self::Sending, Self::Error>;
+    fn send_first(&mut self, to: u32, bytes: Bytes) -> Result<Self::PendingSend, Self::Error>;
     /// Begins to send a large buffer, after the first message that tells its length.
     ///
     /// # Errors
     /// The peer cannot be reached.
-    fn send_large(&mut self, to: u32, bytes: Bytes) -> Result<Self::Sending, Self::Error>;
+    fn send_large(&mut self, to: u32, bytes: Bytes) -> Result<Self::PendingSend, Self::Error>;
     /// Whether all was sent.
     ///
     /// # Errors
     /// The peer cannot be reached.
-    fn poll_send(&mut self, sending: &mut Self::Sending) -> Result<bool, Self::Error>;
+    fn poll_send(&mut self, sending: &mut Self::PendingSend) -> Result<bool, Self::Error>;
 
     /// The next first message that arrives, and the process it comes from.
     ///
     /// # Errors
     /// The transport cannot look. It names no peer: looking goes on, and who is not heard any more dies of silence.
-    fn poll_first(&mut self) -> Result<Option<(u32, Self::Receiving)>, Self::Error>;
+    fn poll_first(&mut self) -> Result<Option<(u32, Self::PendingReceive)>, Self::Error>;
     /// Begins to receive the next large buffer of `from`, of `len` bytes.
     ///
     /// # Errors
     /// The peer cannot be reached, or there is no memory for it.
-    fn receive_large(&mut self, from: u32, len: usize) -> Result<Self::Receiving, Self::Error>;
+    fn receive_large(&mut self, from: u32, len: usize)
+    -> Result<Self::PendingReceive, Self::Error>;
     /// The bytes, once all are there. Not asked again then.
     ///
     /// # Errors
     /// The peer cannot be reached, or sent something else.
     fn poll_receive(
         &mut self,
-        receiving: &mut Self::Receiving,
+        receiving: &mut Self::PendingReceive,
     ) -> Result<Option<Bytes>, Self::Error>;
 
     /// How to wait when nothing was found for `idle`; `moving` says that transfers are under way.

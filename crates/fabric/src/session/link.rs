@@ -31,15 +31,15 @@ pub(super) struct Link<T: ByteTransport> {
     /// The peer's process.
     process: u32,
     pub last_sent: Instant,
-    outbound: VecDeque<T::Sending>,
+    outbound: VecDeque<T::PendingSend>,
     inbound: VecDeque<Inbound<T>>,
 }
 
 enum Inbound<T: ByteTransport> {
     /// Its first message is being received.
-    First(T::Receiving),
+    First(T::PendingReceive),
     /// Its large buffers are: those to come, and those that are here.
-    Large(PartialFrame, VecDeque<T::Receiving>, Vec<Bytes>),
+    Large(PartialFrame, VecDeque<T::PendingReceive>, Vec<Bytes>),
     Ready(Frame),
 }
 
@@ -84,7 +84,7 @@ impl<T: ByteTransport> Link<T> {
     fn queue_unless_sent(
         &mut self,
         transport: &mut T,
-        mut sending: T::Sending,
+        mut sending: T::PendingSend,
     ) -> Result<(), T::Error> {
         if !self.outbound.is_empty() || !transport.poll_send(&mut sending)? {
             self.outbound.push_back(sending);
@@ -93,7 +93,7 @@ impl<T: ByteTransport> Link<T> {
     }
 
     /// A first message is arriving.
-    pub fn begin(&mut self, first: T::Receiving) {
+    pub fn begin(&mut self, first: T::PendingReceive) {
         self.inbound.push_back(Inbound::First(first));
     }
 
@@ -133,7 +133,7 @@ impl<T: ByteTransport> Link<T> {
                 break;
             };
             let partial = PartialFrame::decode(&first).map_err(LinkError::Frame)?;
-            let large: Result<VecDeque<T::Receiving>, T::Error> = partial
+            let large: Result<VecDeque<T::PendingReceive>, T::Error> = partial
                 .separate_lengths()
                 .map(|len| transport.receive_large(self.process, len))
                 .collect();

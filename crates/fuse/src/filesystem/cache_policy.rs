@@ -4,7 +4,7 @@
 //! this node. While the mount is recorded exactly, it keeps nothing of files that are opened.
 use super::file_handle::encode;
 use super::write_back::WriteBack;
-use crate::protocol::{EntryAnswer, FopenFlags, Opened};
+use crate::protocol::{EntryAnswer, FopenFlags, OpenedHandle};
 use crate::recording::MountRecording;
 use forebay_server::delegate::{KernelLease, OpenedFile, StalePages};
 use forebay_server::proto::meta::LEASE_TERM;
@@ -117,7 +117,7 @@ impl CachePolicy {
     }
 
     /// The kernel's handle of an opened file, and what it may do with the file's pages.
-    pub fn opened(&self, opened: &OpenedFile, flags: OpenFlags) -> Opened {
+    pub fn opened(&self, opened: &OpenedFile, flags: OpenFlags) -> OpenedHandle {
         // Where the kernel keeps dirty pages, it alone knows the end of the file, so it places appended bytes; and nobody else makes
         // pages old.
         let keeps_dirty_pages = self.write_back.is_on();
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    fn open(policy: &CachePolicy, opened: &OpenedFile, flags: i32) -> Opened {
+    fn open(policy: &CachePolicy, opened: &OpenedFile, flags: i32) -> OpenedHandle {
         policy.opened(opened, open_flags(protocol::OpenFlags(flags)))
     }
 

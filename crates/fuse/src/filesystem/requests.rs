@@ -11,8 +11,8 @@ use crate::open_handles::HandleKey;
 use crate::protocol::{
     AllocateRequest, CopyRequest, CreateRequest, DirectoryEntries, EntryAnswer, FileHandle,
     FopenFlags, Handler, InitFlags, IoctlAnswer, KernelConfig, LockAnswer, LockRequest, OpenFlags,
-    Opened, ReadRequest, RenameFlags, RenameRequest, Reply, Request, SetAttrRequest, WriteRequest,
-    XattrAnswer,
+    OpenedHandle, ReadRequest, RenameFlags, RenameRequest, Reply, Request, SetAttrRequest,
+    WriteRequest, XattrAnswer,
 };
 use crate::recording::CallInfo;
 use bytes::Bytes;
@@ -203,7 +203,13 @@ impl Handler for Filesystem {
         self.moves.answer_rename(answer, moved, reply);
     }
 
-    fn open(&self, req: &Request, flags: OpenFlags, kills_set_ids: bool, reply: Reply<Opened>) {
+    fn open(
+        &self,
+        req: &Request,
+        flags: OpenFlags,
+        kills_set_ids: bool,
+        reply: Reply<OpenedHandle>,
+    ) {
         let call = CallInfo::on(Action::Open, req.fid).range(flags.0.unsigned_abs().into(), 0);
         let flags = open_flags(flags);
         let mut stale = None;
@@ -228,7 +234,7 @@ impl Handler for Filesystem {
         &self,
         req: &Request,
         create: CreateRequest<'_>,
-        reply: Reply<(EntryAnswer, Opened)>,
+        reply: Reply<(EntryAnswer, OpenedHandle)>,
     ) {
         let name = create.name.unwrap_or(OsStr::new(NO_NAME));
         let flags = create.flags.0.unsigned_abs().into();
@@ -343,7 +349,7 @@ impl Handler for Filesystem {
         self.locks.find(req, lock, reply);
     }
 
-    fn opendir(&self, req: &Request, reply: Reply<Opened>) {
+    fn opendir(&self, req: &Request, reply: Reply<OpenedHandle>) {
         let call = CallInfo::on(Action::OpenDirectory, req.fid);
         let record = self.ctx.recording.record(req, call);
         let number = self.listings.open(req.fid);

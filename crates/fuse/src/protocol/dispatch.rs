@@ -23,7 +23,7 @@ use std::time::Duration;
 const OPEN_KILLS_SET_IDS: u32 = 1 << 0;
 
 /// An open file, and what the kernel may do with its pages.
-pub(crate) type Opened = (FileHandle, FopenFlags);
+pub(crate) type OpenedHandle = (FileHandle, FopenFlags);
 
 /// What answers requests, from several threads at once. Each method answers by its last argument, now or later; one that drops it
 /// has answered `EIO`. Names are names in the directory `req.fid`.
@@ -48,8 +48,19 @@ pub(crate) trait Handler: Send + Sync + 'static {
     fn rmdir(&self, req: &Request, name: &OsStr, reply: Reply<()>);
     fn rename(&self, req: &Request, rename: RenameRequest<'_>, reply: Reply<()>);
     /// `kills_set_ids`: it truncates, and the caller may not keep set-id bits.
-    fn open(&self, req: &Request, flags: OpenFlags, kills_set_ids: bool, reply: Reply<Opened>);
-    fn create(&self, req: &Request, create: CreateRequest<'_>, reply: Reply<(EntryAnswer, Opened)>);
+    fn open(
+        &self,
+        req: &Request,
+        flags: OpenFlags,
+        kills_set_ids: bool,
+        reply: Reply<OpenedHandle>,
+    );
+    fn create(
+        &self,
+        req: &Request,
+        create: CreateRequest<'_>,
+        reply: Reply<(EntryAnswer, OpenedHandle)>,
+    );
     fn read(&self, req: &Request, read: ReadRequest, reply: Reply<Bytes>);
     fn write(&self, req: &Request, write: WriteRequest<'_>, reply: Reply<u32>);
     fn flush(&self, req: &Request, fh: FileHandle, owner: u64, reply: Reply<()>);
@@ -60,7 +71,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
     fn copy_file_range(&self, req: &Request, copy: CopyRequest, reply: Reply<u32>);
     fn set_lock(&self, req: &Request, lock: LockRequest, reply: Reply<()>);
     fn get_lock(&self, req: &Request, lock: LockRequest, reply: Reply<LockAnswer>);
-    fn opendir(&self, req: &Request, reply: Reply<Opened>);
+    fn opendir(&self, req: &Request, reply: Reply<OpenedHandle>);
     /// Entries from number `offset` on, in `room` bytes.
     fn readdir(
         &self,

@@ -3,7 +3,7 @@
 //! `SOAK=1`: 3,000,000.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 use super::arguments::*;
-use super::dispatch::{Handler, Opened, dispatch};
+use super::dispatch::{Handler, OpenedHandle, dispatch};
 use super::kernel_config::KernelConfig;
 use super::reply::*;
 use super::session::Session;
@@ -97,10 +97,15 @@ impl Handler for GivesUp {
     fn rename(&self, _: &Request, rename: RenameRequest<'_>, _: Reply<()>) {
         self.name(&[rename.name, rename.to_name]);
     }
-    fn open(&self, _: &Request, _: OpenFlags, _: bool, _: Reply<Opened>) {
+    fn open(&self, _: &Request, _: OpenFlags, _: bool, _: Reply<OpenedHandle>) {
         self.seen();
     }
-    fn create(&self, _: &Request, create: CreateRequest<'_>, _: Reply<(EntryAnswer, Opened)>) {
+    fn create(
+        &self,
+        _: &Request,
+        create: CreateRequest<'_>,
+        _: Reply<(EntryAnswer, OpenedHandle)>,
+    ) {
         self.name(create.name.as_slice());
     }
     fn read(&self, _: &Request, _: ReadRequest, _: Reply<Bytes>) {
@@ -134,7 +139,7 @@ impl Handler for GivesUp {
     fn get_lock(&self, _: &Request, _: LockRequest, _: Reply<LockAnswer>) {
         self.seen();
     }
-    fn opendir(&self, _: &Request, _: Reply<Opened>) {
+    fn opendir(&self, _: &Request, _: Reply<OpenedHandle>) {
         self.seen();
     }
     fn readdir(&self, _: &Request, _: FileHandle, _: u64, _: u32, _: Reply<DirectoryEntries>) {

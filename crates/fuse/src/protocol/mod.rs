@@ -34,7 +34,7 @@ pub(crate) use arguments::{
     AllocateRequest, CopyRequest, CreateRequest, LockRequest, ReadRequest, RenameRequest,
     SetAttrRequest, WriteRequest,
 };
-pub(crate) use dispatch::{Handler, Opened};
+pub(crate) use dispatch::{Handler, OpenedHandle};
 pub(crate) use kernel_config::KernelConfig;
 pub(crate) use reply::{
     Answer, DirectoryEntries, EntryAnswer, IoctlAnswer, LockAnswer, Reply, XattrAnswer,

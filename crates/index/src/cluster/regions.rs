@@ -52,7 +52,7 @@ impl Region {
 
 /// A region while regions are formed: the indices, in the list of requested blocks, of its first and its last.
 #[derive(Debug, Clone, Copy)]
-struct Forming {
+struct FormingRegion {
     first: usize,
     last: usize,
 }
@@ -64,9 +64,9 @@ struct Forming {
 /// be joined stays at `alpha` or above. O(mn) for n blocks and m regions at a time; not always the fewest regions there could be.
 pub fn cluster(requested: &[u32], alpha: Alpha) -> Vec<Region> {
     debug_assert!(requested.is_sorted_by(|a, b| a < b));
-    let mut regions: Vec<Forming> = Vec::new();
+    let mut regions: Vec<FormingRegion> = Vec::new();
     for (i, block) in requested.iter().enumerate() {
-        let joins = |region: &Forming| {
+        let joins = |region: &FormingRegion| {
             let count = i - region.first + 1;
             let span = u64::from(block - requested[region.first]) + 1;
             count as f64 / span as f64 >= alpha.get()
@@ -74,9 +74,9 @@ pub fn cluster(requested: &[u32], alpha: Alpha) -> Vec<Region> {
         let kept = regions.len() - regions.iter().rev().take_while(|r| joins(r)).count();
         let first = regions.get(kept).map_or(i, |joined| joined.first);
         regions.truncate(kept);
-        regions.push(Forming { first, last: i });
+        regions.push(FormingRegion { first, last: i });
     }
-    let blocks = |region: Forming| Region {
+    let blocks = |region: FormingRegion| Region {
         first: requested[region.first],
         last: requested[region.last],
     };

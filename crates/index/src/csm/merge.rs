@@ -35,7 +35,7 @@ pub trait Blocks {
 
 /// What a merge did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct MergeCounts {
     /// Blocks that went through untouched.
     pub passed: u64,
     /// Blocks that were decompressed.
@@ -44,7 +44,7 @@ pub struct Counts {
     pub made: u64,
 }
 
-impl Counts {
+impl MergeCounts {
     /// Adds them to the engine's.
     pub fn add_to(self, counters: &Counters) {
         count(&counters.blocks_passed, self.passed);
@@ -77,7 +77,7 @@ impl<B: Blocks> MergeInput<B> {
     }
 
     /// Decompresses the next block, if there is one that is not open.
-    fn open(&mut self, counts: &mut Counts) -> Result<()> {
+    fn open(&mut self, counts: &mut MergeCounts) -> Result<()> {
         if let Some(block) = self.head.take() {
             self.opened.clear();
             self.at = 0;
@@ -103,7 +103,7 @@ pub struct Merge<'a, B> {
     drop_deletes: bool,
     ready: VecDeque<Block>,
     /// What it has done so far.
-    pub counts: Counts,
+    pub counts: MergeCounts,
 }
 
 impl<'a, B: Blocks> Merge<'a, B> {
@@ -138,7 +138,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
             splitter,
             drop_deletes,
             ready: VecDeque::new(),
-            counts: Counts::default(),
+            counts: MergeCounts::default(),
         })
     }
 
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    fn all(mut merge: Merge<'_, Given>) -> (Vec<Block>, Counts) {
+    fn all(mut merge: Merge<'_, Given>) -> (Vec<Block>, MergeCounts) {
         let mut blocks = Vec::new();
         while let Some(block) = merge.block().unwrap() {
             blocks.push(block);
@@ -289,7 +289,7 @@ mod tests {
         (blocks, merge.counts)
     }
 
-    fn merged(a: &[Record], b: &[Record], bytes: usize, drop: bool) -> (Vec<Block>, Counts) {
+    fn merged(a: &[Record], b: &[Record], bytes: usize, drop: bool) -> (Vec<Block>, MergeCounts) {
         let (newer, older) = (Given::of(a, bytes), Given::of(b, bytes));
         all(Merge::new([newer, older], drop, &mut BlockSplitter::new(bytes)).unwrap())
     }

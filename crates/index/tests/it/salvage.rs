@@ -6,7 +6,7 @@ use forebay_index::Record;
 use forebay_index::Settings;
 use forebay_index::{Change, ExtentIndex};
 use forebay_storage::fault::{FaultIo, Image};
-use forebay_storage::{Damage, Keyspace, LogEnd, Lost, Options, Store};
+use forebay_storage::{Damage, Keyspace, LogEnd, Options, PossibleLoss, Store};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
 use std::ops::Bound;
@@ -144,7 +144,7 @@ fn may_hold(damage: &[Damage], record: &Record) -> bool {
     let key = record.key;
     let key = [key.fid.to_be_bytes(), key.offset.to_be_bytes()].concat();
     damage.iter().any(|d| match &d.lost {
-        Lost::EngineKeys { first, last } => first[..] <= key[..] && key[..] <= last[..],
+        PossibleLoss::EngineKeys { first, last } => first[..] <= key[..] && key[..] <= last[..],
         _ => false,
     })
 }
@@ -152,7 +152,7 @@ fn may_hold(damage: &[Damage], record: &Record) -> bool {
 fn may_hold_row(damage: &[Damage], row: &[u8]) -> bool {
     let key = [&[ROWS.0], row].concat();
     damage.iter().any(|d| match &d.lost {
-        Lost::Keys { first, last } => first[..] <= key[..] && key[..] <= last[..],
+        PossibleLoss::Keys { first, last } => first[..] <= key[..] && key[..] <= last[..],
         _ => false,
     })
 }
@@ -179,11 +179,11 @@ fn harmed_in_any_way(seed: u64, closed: bool, tries: u64) {
             // What a batch lost from the log had changed is not known; but no row of another is missing.
             let lost = rows.iter().filter(|row| !held_rows.contains(row)).count() as u64;
             let told = store.opened().damage.iter().map(|d| match d.lost {
-                Lost::Batches {
+                PossibleLoss::Batches {
                     first,
                     last: Some(last),
                 } => last + 1 - first,
-                Lost::Batches { .. } => u64::MAX / 4,
+                PossibleLoss::Batches { .. } => u64::MAX / 4,
                 _ => 0,
             });
             let unclean =
@@ -245,7 +245,7 @@ fn without_a_manifest_tables_and_logs_give_back_the_same_records() {
         assert!(told.iter().any(manifest), "seed {seed}: {told:?}");
         if stop.is_none() {
             assert!(
-                told.iter().all(|d| d.lost == Lost::Nothing),
+                told.iter().all(|d| d.lost == PossibleLoss::Nothing),
                 "seed {seed}: {told:?}"
             );
             let survey = index.engine().check();

@@ -10,7 +10,7 @@
 //!   to the others it existed.
 use super::counted_open::CountedOpen;
 use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
-use forebay_fabric::ring::{Combiner, Panicked};
+use forebay_fabric::ring::{Combiner, SenderPanicked};
 use forebay_proto::WireError;
 use forebay_proto::meta::LeasedAttr;
 use rustix::io::Errno;
@@ -106,7 +106,7 @@ impl RequestCombiner {
         match combiner.ask(key(), request, join, send) {
             Ok(answer) => answer.map_err(|e| e.into_error(owner)),
             // The other thread has reported it.
-            Err(Panicked) => Err(Error::Posix(Errno::IO)),
+            Err(SenderPanicked) => Err(Error::Posix(Errno::IO)),
         }
     }
 

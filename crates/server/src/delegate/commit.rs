@@ -18,7 +18,7 @@ use super::pending::MAX_FILE_SIZE;
 use crate::{Caller, Error, ExtentLayout, Result};
 use forebay_data::{LogId, LogRange};
 use forebay_index::Change;
-use forebay_proto::files::{self, CommitReply, Committed, DropStaged, StageChanges};
+use forebay_proto::files::{self, CommitReply, CommitSummary, DropStaged, StageChanges};
 use forebay_proto::placement::CommitPart;
 use rustix::io::Errno;
 use std::ops::Range;
@@ -208,7 +208,7 @@ impl LayerCommitter {
         attempt: &CommitAttempt,
         again: bool,
         sync: bool,
-    ) -> Result<Committed, CommitFailure> {
+    ) -> Result<CommitSummary, CommitFailure> {
         let (fid, token) = (file.fid, attempt.token);
         // An attempt that was sent before had everything staged, and may have happened: only the owner can tell.
         let failed = if again {
@@ -306,7 +306,7 @@ impl LayerCommitter {
     }
 
     /// Until the owner's view includes the commit, the layer must stay above the windows.
-    fn wait_for_view(&self, file: &OpenFile, done: &Committed) -> Result<()> {
+    fn wait_for_view(&self, file: &OpenFile, done: &CommitSummary) -> Result<()> {
         let mut retry = ViewRetry::default();
         let seen = |s: &FileState| s.attr.generation.max(done.attr.generation) >= done.seq;
         while !seen(&file.state.lock()) {
@@ -352,7 +352,7 @@ fn is_refusal(error: &Error) -> bool {
 fn move_to_windows(
     state: &mut FileState,
     attempt: &CommitAttempt,
-    done: &Committed,
+    done: &CommitSummary,
     owner: u16,
     sync: bool,
 ) {

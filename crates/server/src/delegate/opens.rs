@@ -13,7 +13,7 @@ use super::kernel_leases::{LeasedPart, ProgramThread};
 use super::open_file::{FileState, OpenFile, StalePages};
 use crate::{Attr, Error, Fid, Kind, NewInode, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
-use forebay_proto::meta::{Created, NewOpen};
+use forebay_proto::meta::{CreateReply, NewOpen};
 use forebay_proto::{files, meta};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -73,7 +73,7 @@ impl OpenClient {
                 // It may have been counted, of a file that is not known here.
                 self.note_lost_open(UnansweredOpen::UnknownFile(open.token));
             }
-            let Created {
+            let CreateReply {
                 attr,
                 made,
                 opened,
@@ -126,7 +126,7 @@ impl OpenClient {
         new: &NewFile<'_>,
         exclusive: bool,
         open: Option<NewOpen>,
-    ) -> Result<Created> {
+    ) -> Result<CreateReply> {
         let named = new.becomes.as_ref().unwrap_or(&new.name);
         let request = meta::Create {
             parent: new.parent,

@@ -16,7 +16,7 @@ use super::slice_index::PriorState;
 use crate::inodes::{Inode, without_set_ids};
 use crate::{Error, ExtentLayout, Lamination, Member, Result, Time};
 use forebay_index::Change;
-use forebay_proto::files::{Commit, CommitAttr, CommitReply, Committed};
+use forebay_proto::files::{Commit, CommitAttr, CommitReply, CommitSummary};
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Committer {
         let attr = inode
             .map_err(|e| self.error_after_decision(&e))?
             .attr(id.fid);
-        Ok(CommitReply::Committed(Committed {
+        Ok(CommitReply::Committed(CommitSummary {
             seq,
             previous,
             attr,

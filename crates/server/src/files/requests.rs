@@ -7,8 +7,9 @@ use crate::{Attr, Fid, Member, Result};
 use forebay_proto::files::{
     AbandonOpen, Close, CloseTeam, Commit, CommitReply, DropStaged, ExtentsReply, FileLogRanges,
     FileSurvey, FilesService, GetDecision, GetExtents, GetLogRanges, GetNamedRanges, GetPatterns,
-    GetView, Laminate, NamedRanges, Open, OpenTeam, OpenUnnamed, PatternsReply, PublishStaged,
-    Published, RemoveProgress, RemoveSlices, ReserveAppend, StageChanges, SurveyFiles, SyncFile,
+    GetView, Laminate, NamedRanges, Open, OpenTeam, OpenUnnamed, PatternsReply, PublishReply,
+    PublishStaged, RemoveProgress, RemoveSlices, ReserveAppend, StageChanges, SurveyFiles,
+    SyncFile,
 };
 
 impl FilesService for FileContent {
@@ -38,7 +39,7 @@ impl FilesService for FileContent {
         let id = id(r.fid, from, r.token);
         self.staged.stage(id, &r.changes, r.sync)
     }
-    fn publish_staged(&self, _: Member, r: PublishStaged) -> Result<Option<Published>> {
+    fn publish_staged(&self, _: Member, r: PublishStaged) -> Result<Option<PublishReply>> {
         let id = id(r.fid, r.writer, r.token);
         self.staged.publish(id, r.seq, r.has_synced_bytes, r.sync)
     }

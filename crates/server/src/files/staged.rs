@@ -13,7 +13,7 @@ use super::records::{self, CommitId, PublishedRecord};
 use super::slice_index::{PriorState, REMOVAL_STEP, SliceIndex};
 use crate::{Fid, Member, Result, keys};
 use forebay_index::Change;
-use forebay_proto::files::{GetDecision, Published, RemoveProgress};
+use forebay_proto::files::{GetDecision, PublishReply, RemoveProgress};
 use forebay_proto::placement::belongs;
 use forebay_storage::{Batch, Store};
 use parking_lot::{Mutex, MutexGuard};
@@ -133,7 +133,7 @@ impl StagedParts {
         seq: u64,
         has_synced_bytes: bool,
         sync: bool,
-    ) -> Result<Option<Published>> {
+    ) -> Result<Option<PublishReply>> {
         let reply = {
             let _slice = self.slice_lock(id.fid);
             let last = self.last_published(id.fid)?;
@@ -151,7 +151,7 @@ impl StagedParts {
                     } else {
                         (0, 0)
                     };
-                    Published { added, freed }
+                    PublishReply { added, freed }
                 }
                 None => return Ok(None),
                 Some(value) => {
@@ -170,7 +170,7 @@ impl StagedParts {
                         records::fid_key(records::STAGED_PUBLISHED, id.fid),
                         record.value(),
                     );
-                    Published { added, freed }
+                    PublishReply { added, freed }
                 }
             };
             self.context.step("apply staged")?;

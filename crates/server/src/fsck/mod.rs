@@ -28,7 +28,7 @@ use crate::{
 use forebay_data::LogId;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_pattern::LogSource;
-use forebay_storage::{Damage, Durability, Io, LogEnd, Lost, Options, Store};
+use forebay_storage::{Damage, Durability, Io, LogEnd, Options, PossibleLoss, Store};
 use serde::{Deserialize, Serialize};
 use spans::UnreadablePieces;
 use std::cell::OnceCell;
@@ -218,10 +218,10 @@ fn open(
         ..Options::default()
     };
     let mut store = Store::salvage(io.clone(), kv, options.clone())?;
-    let corrected = |damage: &Damage| matches!(damage.lost, Lost::Corrected { .. });
+    let corrected = |damage: &Damage| matches!(damage.lost, PossibleLoss::Corrected { .. });
     if !store.opened().damage.iter().all(corrected) {
         // What a crash has torn is cut by a start, and what is after it goes too; what is damaged is refused.
-        let log = |damage: &&Damage| matches!(damage.lost, Lost::Batches { .. });
+        let log = |damage: &&Damage| matches!(damage.lost, PossibleLoss::Batches { .. });
         match Store::open(io.clone(), kv, options) {
             Ok(opened) => store = opened,
             Err(e) => {

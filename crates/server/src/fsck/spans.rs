@@ -5,7 +5,7 @@ use crate::log_ranges::LogRanges;
 use crate::paths::{self, InodeNames};
 use crate::{Fid, Member, Result};
 use forebay_data::check::{ByteCheck, SegmentFiles, StoredBytes};
-use forebay_data::pieces::Pieces;
+use forebay_data::pieces::ChecksummedPieces;
 use forebay_data::span::all;
 use forebay_data::{LogId, container};
 use forebay_index::Extent;

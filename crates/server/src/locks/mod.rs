@@ -36,7 +36,7 @@ use crate::{Error, Member, Peers, Result};
 use forebay_data::Counter;
 use forebay_proto::locks::{
     BeginSession, CancelReply, CancelWait, GetBlockers, GetWaits, GrantNotice, HeldLock, Lock,
-    LockOwner, LockReply, LocksService, SessionReply, SuspectMember, TestLock, Unlock, Unlocked,
+    LockOwner, LockReply, LocksService, SessionReply, SuspectMember, TestLock, Unlock, UnlockReply,
     WaitsReply,
 };
 use forebay_storage::Store;
@@ -136,12 +136,12 @@ impl LocksService for AdvisoryLocks {
         }))
     }
 
-    fn unlock(&self, from: Member, request: Unlock) -> Result<SessionReply<Unlocked>> {
+    fn unlock(&self, from: Member, request: Unlock) -> Result<SessionReply<UnlockReply>> {
         let name = (from, request.session, request.token);
         let (answer, grants) = self.manager.lock().unlock(name, &request.range);
         self.send_grants(grants);
         Ok(match answer {
-            LockResult::Done => SessionReply::Current(Unlocked {
+            LockResult::Done => SessionReply::Current(UnlockReply {
                 incarnation: self.incarnation,
             }),
             LockResult::Ended => SessionReply::Ended,

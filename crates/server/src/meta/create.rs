@@ -6,7 +6,7 @@ use super::steps::{EntryTarget, Precondition};
 use super::{entries, names};
 use crate::inodes::leases::LeasedObject;
 use crate::{Caller, Error, Fid, Kind, Member, NewInode, Result, Time, inodes::Inode};
-use forebay_proto::meta::{AllocateFids, Create, Created, NewOpen};
+use forebay_proto::meta::{AllocateFids, Create, CreateReply, NewOpen};
 use rustix::io::Errno;
 
 const SETGID: u32 = 0o2000;
@@ -14,7 +14,7 @@ const SETGID: u32 = 0o2000;
 const FIDS_PER_REQUEST: u32 = 64;
 
 impl NamespaceOperations {
-    pub fn create(&self, request: &Create, by: Member) -> Result<Created> {
+    pub fn create(&self, request: &Create, by: Member) -> Result<CreateReply> {
         let Create { parent, new, .. } = request;
         let (parent, name) = (*parent, &request.name[..]);
         names::check(name)?;
@@ -52,14 +52,14 @@ impl NamespaceOperations {
         entry: EntryTarget,
         kind: Kind,
         exclusive: bool,
-    ) -> Result<Created, AttemptError> {
+    ) -> Result<CreateReply, AttemptError> {
         if exclusive || kind != Kind::File {
             return Err(Errno::EXIST.into());
         }
         if entry.kind == Kind::Dir {
             return Err(Errno::ISDIR.into());
         }
-        Ok(Created {
+        Ok(CreateReply {
             attr: self.attr_of_entry(entry)?,
             made: false,
             opened: false,
@@ -74,7 +74,7 @@ impl NamespaceOperations {
         home: Member,
         inode: &Inode,
         (by, open): (Member, Option<NewOpen>),
-    ) -> Result<Created, AttemptError> {
+    ) -> Result<CreateReply, AttemptError> {
         let fid = self.unused_fid(home)?;
         let kind = inode.kind;
         let mut plan = OperationPlan::default();
@@ -94,7 +94,7 @@ impl NamespaceOperations {
         let grant = |(fid, open): (Fid, NewOpen)| {
             open.lease && leases.grant(LeasedObject::Attributes(fid), by)
         };
-        Ok(Created {
+        Ok(CreateReply {
             leased: plan.open.is_some_and(grant),
             opened: self.coordinator.run(&plan, by)?,
             attr: inode.attr(fid),

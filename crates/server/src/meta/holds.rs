@@ -21,12 +21,12 @@ struct HoldTable {
 
 /// The holds of one member.
 #[derive(Default)]
-pub(crate) struct Holds {
+pub(crate) struct EntryHolds {
     table: Mutex<HoldTable>,
     released: Condvar,
 }
 
-impl Holds {
+impl EntryHolds {
     /// Another intent that holds this entry.
     pub fn entry(&self, dir: Fid, name: &[u8], me: Option<IntentId>) -> Option<IntentId> {
         let table = self.table.lock();

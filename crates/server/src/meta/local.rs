@@ -4,7 +4,7 @@
 //! # Invariants
 //! 1. Every batch of the namespace goes through `apply`.
 //! 2. What follows an applied batch (`FollowUps`) is done after its inode locks are released.
-use super::holds::Holds;
+use super::holds::EntryHolds;
 use super::{entries, names};
 use crate::files::FilesHook;
 use crate::inodes::{Inode, Inodes};
@@ -26,7 +26,7 @@ pub(crate) struct LocalNamespace {
     pub store: Arc<Store>,
     pub inodes: Arc<Inodes>,
     pub files: Arc<dyn FilesHook>,
-    pub holds: Holds,
+    pub holds: EntryHolds,
     member: Member,
     dead: Mutex<VecDeque<Fid>>,
     pub(super) clock: fn() -> Time,
@@ -55,7 +55,7 @@ impl LocalNamespace {
             store,
             inodes,
             files,
-            holds: Holds::default(),
+            holds: EntryHolds::default(),
             member,
             dead: Mutex::default(),
             clock: Time::now,

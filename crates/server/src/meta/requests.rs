@@ -9,7 +9,7 @@ use crate::inodes::leases::{LeaseChange, LeasedObject};
 use crate::{Attr, DirEntry, Error, Fid, Kind, Member, Result};
 use forebay_proto::intents::{EntryTarget, IntentId};
 use forebay_proto::meta::{
-    AbortIntent, AllocateFids, AskIntent, ChangeAttr, Create, Created, FinishIntent, GetAttr,
+    AbortIntent, AllocateFids, AskIntent, ChangeAttr, Create, CreateReply, FinishIntent, GetAttr,
     GetEntry, GetParent, GetXattr, HoldReply, LeafService, LeasedAttr, Link, ListXattrs,
     LockDirectoryMoves, Lookup, OperationService, PrepareIntent, ReadDir, ReadLink, RecreateInodes,
     RemoveDir, RemoveXattr, Rename, SetXattr, SyncIntents, Unlink,
@@ -26,7 +26,7 @@ impl OperationService for Namespace {
         let lease_to = r.lease.then_some(from);
         self.operations.lookup(r.parent, &r.name, lease_to)
     }
-    fn create(&self, from: Member, r: Create) -> Result<Created> {
+    fn create(&self, from: Member, r: Create) -> Result<CreateReply> {
         self.operations.create(&r, from)
     }
     fn link(&self, from: Member, r: Link) -> Result<Attr> {

@@ -1,7 +1,7 @@
 //! Collects everything that can be read of the members' stores. Whether it fits together is decided later (`names`, `content`).
 //!
 //! Inodes and entries are held in memory, some hundred bytes each. Records of content stay on disk and are read again when needed.
-use super::losses::Losses;
+use super::losses::LossReport;
 use super::{ByteCheck, MemberPaths, is_member};
 use crate::inodes::{self, Inode};
 use crate::log_ranges::{LogRanges, addresses};
@@ -14,7 +14,7 @@ use forebay_data::ranges::subtract;
 use forebay_data::span;
 use forebay_index::{Extent, ExtentIndex};
 use forebay_pattern::LogSource;
-use forebay_storage::{Damage, Io, LogEnd, Lost, Store};
+use forebay_storage::{Damage, Io, LogEnd, PossibleLoss, Store};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl CollectedRecords {
         io: &Arc<dyn Io>,
         sources: &[MemberPaths],
         byte_check: ByteCheck,
-        losses: &mut Losses,
+        losses: &mut LossReport,
     ) -> Result<CollectedRecords> {
         let mut collected = CollectedRecords::default();
         for (member, source) in (0..).zip(sources) {
@@ -97,7 +97,7 @@ impl CollectedRecords {
         Ok(collected)
     }
 
-    fn names(&mut self, at: usize, losses: &mut Losses) {
+    fn names(&mut self, at: usize, losses: &mut LossReport) {
         let member = self.members[at].member;
         let Some(store) = self.members[at].store.clone() else {
             return;
@@ -237,7 +237,7 @@ fn open(
     io: &Arc<dyn Io>,
     member: Member,
     source: &MemberPaths,
-    losses: &mut Losses,
+    losses: &mut LossReport,
 ) -> Result<CollectedStore> {
     let mut m = CollectedStore {
         member,
@@ -269,11 +269,16 @@ fn open(
     for damage in store.opened().damage.iter().chain(&m.found) {
         m.damaged |= !damage.lost.is_nothing();
         spans_lost |= match &damage.lost {
-            Lost::Nothing | Lost::Corrected { .. } | Lost::EngineKeys { .. } => false,
-            Lost::Batches { .. } => true,
-            Lost::Keys { first, last } => [keys::SPANS, keys::CONTAINERS].iter().any(|of| {
-                first.first().is_none_or(|k| *k <= of.0) && last.first().is_none_or(|k| *k >= of.0)
-            }),
+            PossibleLoss::Nothing
+            | PossibleLoss::Corrected { .. }
+            | PossibleLoss::EngineKeys { .. } => false,
+            PossibleLoss::Batches { .. } => true,
+            PossibleLoss::Keys { first, last } => {
+                [keys::SPANS, keys::CONTAINERS].iter().any(|of| {
+                    first.first().is_none_or(|k| *k <= of.0)
+                        && last.first().is_none_or(|k| *k >= of.0)
+                })
+            }
         };
     }
     if spans_lost {

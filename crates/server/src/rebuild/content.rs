@@ -6,7 +6,7 @@
 //!   version. So one byte at its end is `EIO`, and no reader takes that end for the real one.
 use super::NewStore;
 use super::collect::CollectedRecords;
-use super::losses::Losses;
+use super::losses::LossReport;
 use super::names::RebuiltNames;
 use crate::files::check::{PatternGaps, holders_record, pattern_gaps, recount_patterns};
 use crate::{ExtentLayout, Fid, Kind, LOST_LOG, Member, Result, keys};
@@ -100,7 +100,7 @@ impl<'a> ContentRebuild<'a> {
         &mut self,
         names: &mut RebuiltNames,
         targets: &mut [NewStore],
-        losses: &mut Losses,
+        losses: &mut LossReport,
     ) -> Result<()> {
         let mut sources = Vec::new();
         for m in &self.collected.members {
@@ -141,7 +141,7 @@ impl<'a> ContentRebuild<'a> {
         mut extents: Vec<Extent>,
         names: &mut RebuiltNames,
         targets: &mut [NewStore],
-        losses: &mut Losses,
+        losses: &mut LossReport,
     ) -> Result<()> {
         if !names.inodes.contains_key(&fid) {
             // If its inode's member is whole, it was removed, and its bytes were on their way.

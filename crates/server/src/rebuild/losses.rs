@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 
 /// One name and what is the matter with it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Loss {
+pub struct LostName {
     /// The path in the service.
     pub path: String,
     /// What is lost of it, or how it got there.
@@ -12,13 +12,13 @@ pub struct Loss {
 
 /// What a salvage or repair found missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Losses {
+pub struct LossReport {
     /// The damaged places, and what each may have held.
     pub damage: Vec<String>,
     /// Names of which something is lost: reading that answers `EIO`.
-    pub lost: Vec<Loss>,
+    pub lost: Vec<LostName>,
     /// What was found without a name, under its new one.
-    pub found: Vec<Loss>,
+    pub found: Vec<LostName>,
     /// Other things worth knowing.
     pub notes: Vec<String>,
     /// Inodes there are.
@@ -29,7 +29,7 @@ pub struct Losses {
     pub spans_lost: Vec<u16>,
 }
 
-impl Losses {
+impl LossReport {
     /// Whether everything is as it was.
     pub fn is_empty(&self) -> bool {
         self.damage.is_empty() && self.lost.is_empty() && self.found.is_empty()
@@ -37,7 +37,7 @@ impl Losses {
 
     pub(super) fn lose(&mut self, path: String, what: impl Into<String>) {
         let what = what.into();
-        self.lost.push(Loss { path, what });
+        self.lost.push(LostName { path, what });
     }
 
     pub(super) fn sort(&mut self) {

@@ -15,7 +15,7 @@
 //! - No wrong byte: what a lost record may have said of a file reads as `EIO` (an extent of [`LOST_LOG`](crate::LOST_LOG)),
 //!   never as a hole, an older byte or an end of the file. An entry whose inode is lost keeps its name.
 //! - An inode without a name gets one in `/lost+found`; a directory whose inode is lost is made again with what is in it.
-//! - Every file that is not as it was is in the [`Losses`] with its path.
+//! - Every file that is not as it was is in the [`LossReport`] with its path.
 //!
 //! What a crash left unfinished is finished (decided commits, renames of which the intent is there) or taken back, as a start
 //! does. What a start puts back after a power cut (`files/restore`) it puts back here too. Freed bytes on their way to another
@@ -28,7 +28,7 @@ mod names;
 mod unplaced;
 
 pub use forebay_data::check::ByteCheck;
-pub use losses::{Loss, Losses};
+pub use losses::{LossReport, LostName};
 
 use crate::inodes::{Inode, record};
 use crate::superblock::unwritable;
@@ -127,8 +127,8 @@ pub fn rebuild(
     targets: &[PathBuf],
     byte_check: ByteCheck,
     progress: &mut dyn FnMut(&'static str),
-) -> Result<Losses> {
-    let mut losses = Losses::default();
+) -> Result<LossReport> {
+    let mut losses = LossReport::default();
     progress("reading what is whole");
     let mut collected = CollectedRecords::read(io, sources, byte_check, &mut losses)?;
     let mut stores = Vec::new();
@@ -239,7 +239,11 @@ fn copy(
 }
 
 /// Where log bytes are: spans, as far as there are records of what they name; containers that they name, counted anew.
-fn copy_log_records(m: &CollectedStore, target: &mut NewStore, losses: &mut Losses) -> Result<()> {
+fn copy_log_records(
+    m: &CollectedStore,
+    target: &mut NewStore,
+    losses: &mut LossReport,
+) -> Result<()> {
     let Some(store) = &m.store else {
         return Ok(());
     };

@@ -2,7 +2,7 @@
 //! removed, every directory can be reached from the root, and link counts are right.
 use super::collect::CollectedRecords;
 use super::inode_of_kind;
-use super::losses::{Loss, Losses};
+use super::losses::{LossReport, LostName};
 use crate::inodes::Inode;
 use crate::meta::steps::{EntryTarget, IntentStep, Precondition};
 use crate::paths::{self, InodeNames};
@@ -29,7 +29,7 @@ pub struct RebuiltNames {
 
 impl RebuiltNames {
     /// Of what was collected, which loses its names by it.
-    pub fn of(collected: &mut CollectedRecords, losses: &mut Losses) -> RebuiltNames {
+    pub fn of(collected: &mut CollectedRecords, losses: &mut LossReport) -> RebuiltNames {
         let new = collected.counter(Fid::ROOT.owner(), b"fid") + super::COUNTER_LEAP / 2;
         let mut names = RebuiltNames {
             inodes: std::mem::take(&mut collected.inodes).into_iter().collect(),
@@ -112,7 +112,7 @@ impl RebuiltNames {
         }
     }
 
-    fn root(&mut self, losses: &mut Losses) {
+    fn root(&mut self, losses: &mut LossReport) {
         let root = self
             .inodes
             .get_mut(&Fid::ROOT)
@@ -153,7 +153,7 @@ impl RebuiltNames {
     }
 
     /// Every entry gets an inode, or goes; every directory at most one name.
-    fn entries(&mut self, collected: &CollectedRecords, losses: &mut Losses) {
+    fn entries(&mut self, collected: &CollectedRecords, losses: &mut LossReport) {
         let members = collected.members.len();
         let (mut gone, mut changed, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
         for (key, entry) in &self.entries {
@@ -241,7 +241,7 @@ impl RebuiltNames {
     }
 
     /// Inodes without a name: `ended` ones go, as the next start would have it, the others get one.
-    fn nameless(&mut self, ended: &HashSet<Fid>, losses: &mut Losses) {
+    fn nameless(&mut self, ended: &HashSet<Fid>, losses: &mut LossReport) {
         let nameless = |fid: &Fid| {
             *fid != Fid::ROOT && !self.named.contains_key(fid) && !self.orphans.contains(fid)
         };
@@ -257,7 +257,7 @@ impl RebuiltNames {
     }
 
     /// A file of which only bytes are known gets an inode and a name.
-    pub fn adopt(&mut self, fid: Fid, losses: &mut Losses) {
+    pub fn adopt(&mut self, fid: Fid, losses: &mut LossReport) {
         let first = self.lost_and_found.is_none();
         self.inodes
             .insert(fid, inode_of_kind(Kind::File, Fid::ROOT));
@@ -270,7 +270,7 @@ impl RebuiltNames {
     }
 
     /// Gives an inode a name in `/lost+found`.
-    fn find(&mut self, fid: Fid, lost: &str, losses: &mut Losses) {
+    fn find(&mut self, fid: Fid, lost: &str, losses: &mut LossReport) {
         let Some(kind) = self.inodes.get(&fid).map(|i| i.kind) else {
             return;
         };
@@ -282,7 +282,7 @@ impl RebuiltNames {
         if let Some(inode) = self.inodes.get_mut(&fid).filter(|i| i.kind == Kind::Dir) {
             inode.parent = dir;
         }
-        losses.found.push(Loss {
+        losses.found.push(LostName {
             path: self.path(fid),
             what: format!("{lost} is lost"),
         });
@@ -314,7 +314,7 @@ impl RebuiltNames {
     }
 
     /// Directories that hang on each other and not on the root.
-    fn break_cycles(&mut self, losses: &mut Losses) {
+    fn break_cycles(&mut self, losses: &mut LossReport) {
         let dirs = self.inodes.iter().filter(|(_, i)| i.kind == Kind::Dir);
         let dirs: Vec<Fid> = dirs.map(|(fid, _)| *fid).collect();
         let mut rooted = HashSet::from([Fid::ROOT]);

@@ -10,7 +10,7 @@ use forebay_data::ranges::subtract;
 use forebay_data::{LogId, span::Span};
 use forebay_index::Change;
 use forebay_pattern::LogSource;
-use forebay_storage::{LogEnd, Lost, Snapshot};
+use forebay_storage::{LogEnd, PossibleLoss, Snapshot};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{Bound::Unbounded, Range};
 
@@ -58,7 +58,7 @@ impl UnplacedBytes {
             let Some(store) = &m.store else { continue };
             let mut lost = HashSet::new();
             for damage in m.damage() {
-                if let Lost::Batches { first, .. } = damage.lost {
+                if let PossibleLoss::Batches { first, .. } = damage.lost {
                     let before = store.snapshot_at(first.saturating_sub(1));
                     for (log, fid, ranges) in open_logs(&before) {
                         lost.insert(log);

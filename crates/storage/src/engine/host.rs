@@ -10,7 +10,7 @@
 //! - `synced` never names a batch that is not on disk.
 use super::health::StoreHealth;
 use super::queue::Queue;
-use crate::damage::Opened;
+use crate::damage::OpenReport;
 use crate::manifest::{Edit, EngineEdit, Manifest};
 use crate::options::{Durability, Options};
 use crate::wal::OldLog;
@@ -55,7 +55,7 @@ pub struct EngineHost {
     pub health: StoreHealth,
     pub(crate) options: Options,
     /// What was found at the open.
-    pub(crate) opened: Opened,
+    pub(crate) opened: OpenReport,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) log: Mutex<LogTail>,
     pub(crate) queue: Queue,
@@ -73,7 +73,7 @@ pub struct EngineHost {
 
 /// A store as its files have it.
 pub(crate) struct RecoveredStore {
-    pub opened: Opened,
+    pub opened: OpenReport,
     pub manifest: Manifest,
     pub old_logs: Vec<OldLog>,
     /// The last batch.

@@ -42,7 +42,7 @@ pub mod reconstruct;
 pub use edit::{Edit, EngineEdit, LEVELS, ManifestState, OpenState, TableMeta};
 pub use provenance::Provenance;
 
-use crate::damage::{Damage, Lost};
+use crate::damage::{Damage, PossibleLoss};
 use crate::io::{remove_if_there, reserve_room};
 use crate::names;
 use crate::wal::header::{self, FileKind};
@@ -316,7 +316,7 @@ impl Manifest {
 
     /// Reads the files again and reports damage.
     pub fn check(&self, damage: &mut Vec<Damage>) {
-        let lost = Lost::Nothing;
+        let lost = PossibleLoss::Nothing;
         match read(&*self.io, &self.dir) {
             Err(error) => damage.push(Damage { error, lost }),
             Ok(read) => {

@@ -1,7 +1,7 @@
 //! Reading the two copies of a manifest: what both say together, what a crash tore, and what is damaged.
 use super::KIND;
 use super::edit::{Edit, ManifestState};
-use crate::damage::{Damage, Lost};
+use crate::damage::{Damage, PossibleLoss};
 use crate::io::read_file;
 use crate::names;
 use crate::wal::header;
@@ -186,7 +186,7 @@ fn of_generation(copies: &[CopyBytes; 2], generation: u64) -> Result<ReadManifes
         let error = held.error.as_ref().or(copy.error.as_ref()).cloned();
         let error = error.or_else(|| behind.then(|| cut(copy, held, edits)));
         if let Some(error) = error.filter(|_| !replaced && !made) {
-            let lost = Lost::Nothing;
+            let lost = PossibleLoss::Nothing;
             damage.push(Damage { error, lost });
         }
     }

@@ -18,7 +18,7 @@
 //! merge left no output, because its inputs were all deletes, and the store was killed while the inputs were being removed,
 //! then what they deleted may show again.
 use super::{LEVELS, ManifestState, Provenance, TableMeta};
-use crate::damage::{Damage, Lost};
+use crate::damage::{Damage, PossibleLoss};
 use crate::io::read_file;
 use crate::wal::header;
 use crate::wal::record::{RecordStep, Records};
@@ -52,8 +52,8 @@ pub fn reconstruct(
     let mut lost = |error: Error, of_engine: bool| {
         let (first, last) = (Bytes::new(), Bytes::from_static(&GREATEST));
         let lost = match of_engine {
-            true => Lost::EngineKeys { first, last },
-            false => Lost::Keys { first, last },
+            true => PossibleLoss::EngineKeys { first, last },
+            false => PossibleLoss::Keys { first, last },
         };
         damage.push(Damage { error, lost });
     };

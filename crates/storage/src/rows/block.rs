@@ -20,11 +20,11 @@ pub const FORMAT: u32 = 1;
 #[derive(Debug, Clone, Default)]
 pub struct Block {
     data: Bytes,
-    slots: Vec<Slot>,
+    slots: Vec<EntrySlot>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct EntrySlot {
     start: u32,
     key: u32,
     value: u32,
@@ -58,7 +58,7 @@ impl Block {
 
     /// Memory held, in bytes.
     pub fn bytes(&self) -> usize {
-        self.data.len() + self.slots.len() * size_of::<Slot>() + size_of::<Block>()
+        self.data.len() + self.slots.len() * size_of::<EntrySlot>() + size_of::<Block>()
     }
 
     /// Number of entries.
@@ -130,7 +130,7 @@ impl Block {
 #[derive(Debug, Default)]
 pub struct BlockBuilder {
     data: Vec<u8>,
-    slots: Vec<Slot>,
+    slots: Vec<EntrySlot>,
 }
 
 impl BlockBuilder {
@@ -161,7 +161,7 @@ impl BlockBuilder {
         self.data.extend_from_slice(value.unwrap_or_default());
         u32::try_from(self.data.len()).ok()?;
         let value = value.map_or(DELETED, |v| v.len() as u32);
-        self.slots.push(Slot {
+        self.slots.push(EntrySlot {
             start,
             key: (shared + suffix.len()) as u32,
             value,

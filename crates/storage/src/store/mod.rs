@@ -17,7 +17,7 @@ use crate::engine::{Engine, EngineHost};
 use crate::options::{Durability, Stats};
 use crate::rows::{RowEngine, Scan, Snapshot};
 use crate::wal::check;
-use crate::{Batch, Damage, Error, Keyspace, Lost, Opened, Result};
+use crate::{Batch, Damage, Error, Keyspace, OpenReport, PossibleLoss, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Bound;
@@ -52,7 +52,7 @@ pub struct Store {
 
 impl Store {
     /// What was found when it was opened.
-    pub fn opened(&self) -> &Opened {
+    pub fn opened(&self) -> &OpenReport {
         &self.host.opened
     }
 
@@ -202,7 +202,7 @@ impl Store {
         if host.is_salvaged() {
             let place = |damage: &Damage| (damage.path().to_path_buf(), damage.offset());
             let told: Vec<_> = host.opened.damage.iter().map(place).collect();
-            let corrected = |damage: &Damage| matches!(damage.lost, Lost::Corrected { .. });
+            let corrected = |damage: &Damage| matches!(damage.lost, PossibleLoss::Corrected { .. });
             damage.retain(|d| d.offset().is_none() || corrected(d) || !told.contains(&place(d)));
         }
         damage

@@ -1,6 +1,6 @@
 //! Opening a store: manifest, tables, log, then the threads. Creates it if there is none.
 use super::Store;
-use crate::damage::{Damage, LogEnd, Opened};
+use crate::damage::{Damage, LogEnd, OpenReport};
 use crate::engine::{EngineHost, RecoveredStore};
 use crate::manifest::reconstruct::reconstruct;
 use crate::manifest::{Edit, Manifest, ManifestState, OpenState};
@@ -280,7 +280,7 @@ impl Store {
             rows.seal(last);
         }
         let recovered = RecoveredStore {
-            opened: Opened { end, damage },
+            opened: OpenReport { end, damage },
             manifest,
             old_logs: recovered.files,
             last,

@@ -2,7 +2,7 @@
 use super::record::{RecordStep, Records};
 use super::replay::{correct, no_batch};
 use super::{KIND, header, payload};
-use crate::damage::{Damage, Lost};
+use crate::damage::{Damage, PossibleLoss};
 use crate::io::read_file;
 use crate::{Error, Io, bit_correction, names};
 use std::path::Path;
@@ -19,7 +19,7 @@ pub fn check(
 ) {
     let path = names::log(dir, number);
     let mut seen = 0;
-    let lost = |seen: u64| Lost::batches(seen + 1, None);
+    let lost = |seen: u64| PossibleLoss::batches(seen + 1, None);
     let mut report = |error, lost| damage.push(Damage { error, lost });
     let mut bytes = match read_file(io, &path) {
         Ok(bytes) => bytes,
@@ -59,7 +59,7 @@ pub fn check(
                     records = Records::new(&bytes, number, to);
                     continue;
                 };
-                report(error, Lost::Corrected { byte });
+                report(error, PossibleLoss::Corrected { byte });
                 records = Records::new(&bytes, number, offset);
             }
             RecordStep::Record(r) => {

@@ -4,7 +4,7 @@ use crate::damage::{Damage, LogCut};
 
 /// What the log held.
 #[derive(Default)]
-pub struct Recovered {
+pub struct RecoveredLog {
     /// The last batch, flushed ones included.
     pub last: u64,
     /// Through this batch the log is known to have been on disk.

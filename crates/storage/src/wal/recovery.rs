@@ -1,9 +1,9 @@
 //! Recovering the log at an open: its files are replayed ([`super::replay`]), the end that a crash tore is cut, and what is damaged or
 //! missing is refused, or salvaged around. The rule and its argument stand in the [module above](super).
 use super::OldLog;
-use super::recovered::{Recovered, RecoveryMode};
+use super::recovered::{RecoveredLog, RecoveryMode};
 use super::replay::{CutPoint, Replay};
-use crate::damage::{Damage, LogCut, Lost};
+use crate::damage::{Damage, LogCut, PossibleLoss};
 use crate::{Batch, Error, Io, IoContext, Result, names};
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub fn recover(
     expected: ExpectedLog,
     mode: RecoveryMode,
     apply: &mut dyn FnMut(u64, Batch) -> Result<()>,
-) -> Result<Recovered> {
+) -> Result<RecoveredLog> {
     let mut replay = Replay::new(mode, expected.flushed);
     for number in numbers {
         replay.file(*number, &names::log(dir, *number), io, apply)?;
@@ -104,7 +104,7 @@ fn missing(dir: &Path, numbers: &[u64], expected: ExpectedLog, last: u64) -> Opt
             expected as u32,
             found as u32,
         ),
-        lost: Lost::batches(last + 1, end),
+        lost: PossibleLoss::batches(last + 1, end),
     };
     let newest = numbers.last().copied();
     if let Some(end) = expected.last.filter(|end| last < *end) {
@@ -188,8 +188,8 @@ mod tests {
         let expected = ExpectedLog::default();
         let recovered = recover(&io, dir, &[1], expected, RecoveryMode::Salvage, apply).unwrap();
         assert_eq!((found, recovered.last), (vec![1, 3, 4, 5, 6], 6));
-        let lost: Vec<&Lost> = recovered.damage.iter().map(|d| &d.lost).collect();
-        let second = Lost::batches(2, Some(2));
+        let lost: Vec<&PossibleLoss> = recovered.damage.iter().map(|d| &d.lost).collect();
+        let second = PossibleLoss::batches(2, Some(2));
         assert_eq!(lost, [&second]);
     }
 
@@ -302,7 +302,7 @@ mod tests {
             flipped[record::HEADER + 3] ^= 1;
             let (last, damage) = last_of(&flipped);
             assert_eq!(last, 2, "{length}");
-            let told = |d: &Damage| matches!(d.lost, Lost::Corrected { .. });
+            let told = |d: &Damage| matches!(d.lost, PossibleLoss::Corrected { .. });
             assert!(damage.len() == 1 && told(&damage[0]), "{damage:?}");
             // Only a part of it was written.
             let mut torn = whole;

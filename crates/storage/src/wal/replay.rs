@@ -3,10 +3,10 @@
 //!
 //! Invariant: batches are applied in the order of their numbers, each once; only a salvage leaves any out.
 use super::record::{self, Record, RecordStep, Records};
-use super::recovered::{Recovered, RecoveryMode};
+use super::recovered::{RecoveredLog, RecoveryMode};
 use super::torn::{self, TornRange};
 use super::{KIND, OldLog, header, payload};
-use crate::damage::{Damage, Lost};
+use crate::damage::{Damage, PossibleLoss};
 use crate::io::read_file;
 use crate::{Batch, Error, Io, IoContext, Result, bit_correction, sectors};
 use std::collections::HashSet;
@@ -46,7 +46,7 @@ impl CutPoint {
     pub fn damage(&self, first: u64, last: Option<u64>) -> Damage {
         Damage {
             error: self.error(),
-            lost: Lost::batches(first, last),
+            lost: PossibleLoss::batches(first, last),
         }
     }
 }
@@ -93,7 +93,7 @@ fn misplaced(records: Records<'_>) -> HashSet<usize> {
 pub struct Replay {
     mode: RecoveryMode,
     /// What it held.
-    pub found: Recovered,
+    pub found: RecoveredLog,
     /// Where it ends, unless a whole batch follows that is the next.
     pub cut: Option<CutPoint>,
     /// Damage since the last batch that follows the one before it: file, offset, and the error if no crash explains it.
@@ -126,10 +126,10 @@ impl Replay {
     pub fn new(mode: RecoveryMode, flushed: u64) -> Replay {
         Replay {
             mode,
-            found: Recovered {
+            found: RecoveredLog {
                 last: flushed,
                 synced: flushed,
-                ..Recovered::default()
+                ..RecoveredLog::default()
             },
             cut: None,
             places: Vec::new(),
@@ -154,7 +154,7 @@ impl Replay {
         let mut bytes = match read {
             Ok(bytes) => bytes,
             Err(error) if self.mode == RecoveryMode::Salvage => {
-                let lost = Lost::batches(self.found.last + 1, None);
+                let lost = PossibleLoss::batches(self.found.last + 1, None);
                 self.found.damage.push(Damage { error, lost });
                 Vec::new()
             }
@@ -215,7 +215,7 @@ impl Replay {
                             continue;
                         }
                         let error = file.cut(offset, mismatch, false).error();
-                        let lost = Lost::Corrected { byte };
+                        let lost = PossibleLoss::Corrected { byte };
                         self.found.damage.push(Damage { error, lost });
                         continue;
                     }
@@ -306,7 +306,7 @@ impl Replay {
                 if self.mode == RecoveryMode::GoOn {
                     return Err(error);
                 }
-                let lost = Lost::batches(record.sequence, Some(record.sequence));
+                let lost = PossibleLoss::batches(record.sequence, Some(record.sequence));
                 self.found.damage.push(Damage { error, lost });
             }
         }

@@ -4,7 +4,7 @@
 
 use crate::support::*;
 use forebay_storage::fault::{FaultIo, Image};
-use forebay_storage::{Durability, Lost};
+use forebay_storage::{Durability, PossibleLoss};
 use forebay_testkit::seeds;
 
 /// Reopens the image, compares with the states from `least` to `most` batches, writes on, and reopens once more.
@@ -28,7 +28,7 @@ fn verify(
     });
     // The sector before may differ from the one that was written in a single bit: then the record is put right, and told.
     let told = store.opened().damage.iter();
-    let put_right = told.filter(|d| matches!(d.lost, Lost::Corrected { .. }));
+    let put_right = told.filter(|d| matches!(d.lost, PossibleLoss::Corrected { .. }));
     let (put_right, damage) = (put_right.count(), store.check());
     assert!(damage.len() <= put_right, "{what}: {damage:?}");
     // It goes on working, and what it says then is durable.

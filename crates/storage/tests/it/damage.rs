@@ -3,7 +3,9 @@
 
 use crate::support::*;
 use forebay_storage::fault::{Call, FaultIo, HookedIo, Image};
-use forebay_storage::{Batch, Durability, Error, Io, Keyspace, LogEnd, Lost, Options, Store};
+use forebay_storage::{
+    Batch, Durability, Error, Io, Keyspace, LogEnd, Options, PossibleLoss, Store,
+};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
 use std::io::ErrorKind;
@@ -182,7 +184,10 @@ fn a_flipped_bit_in_either_manifest_costs_nothing_and_is_told() {
             assert_eq!(contents(&store).unwrap(), model, "{what}");
             assert!(store.check().is_empty(), "{what}: not put right");
             let damage = &store.opened().damage;
-            assert!(damage.iter().all(|d| d.lost == Lost::Nothing), "{what}");
+            assert!(
+                damage.iter().all(|d| d.lost == PossibleLoss::Nothing),
+                "{what}"
+            );
             assert!(damage.iter().all(|d| d.path() == path), "{what}");
             told += u64::from(!damage.is_empty());
             assert_eq!(salvaged(&salvage(&bad, &options)).0, model, "{what}");
@@ -235,7 +240,7 @@ fn one_flipped_bit_in_a_log_is_put_right_and_told() {
         let mut told = 0;
         for (bad, bit, what) in Damage::FlipBit.tries(&image, &path, all, &mut random, tries) {
             let corrected = |store: &Store| {
-                let byte = Lost::Corrected { byte: bit / 8 };
+                let byte = PossibleLoss::Corrected { byte: bit / 8 };
                 store.opened().damage.iter().any(|d| d.lost == byte)
             };
             let salvaged_store = salvage(&bad, &options);
@@ -266,7 +271,7 @@ fn one_flipped_bit_in_a_table_is_put_right_and_told() {
             let store = open(&FaultIo::with_image(&bad, 1), &options).unwrap();
             assert_eq!(shows(&store, &model, &what), 0, "{what}");
             assert_eq!(contents(&store).unwrap(), model, "{what}");
-            let told = Lost::Corrected { byte: bit / 8 };
+            let told = PossibleLoss::Corrected { byte: bit / 8 };
             let met = store.damage_notes().iter().any(|d| d.lost == told);
             assert!(store.survey().iter().all(|d| d.lost.is_nothing()), "{what}");
             assert!(
@@ -311,7 +316,7 @@ fn a_changed_byte_in_the_log_costs_its_batch_and_is_never_passed_over() {
                 .opened()
                 .damage
                 .iter()
-                .any(|d| d.lost != Lost::Nothing);
+                .any(|d| d.lost != PossibleLoss::Nothing);
             assert!(whole || lost, "{what}: not told: {:?}", store.opened());
             match open(&FaultIo::with_image(&bad, 1), &options) {
                 Ok(store) => {
@@ -379,7 +384,7 @@ fn costs_what_it_tells(bad: &Image, model: &Model, options: &Options, what: &str
     let inside = |key: &(u8, Vec<u8>)| {
         let key = [&[key.0], &key.1[..]].concat();
         damage.iter().any(|d| match &d.lost {
-            Lost::Keys { first, last } => first[..] <= key[..] && key[..] <= last[..],
+            PossibleLoss::Keys { first, last } => first[..] <= key[..] && key[..] <= last[..],
             _ => false,
         })
     };
@@ -418,7 +423,10 @@ fn a_table_cut_short_keeps_its_whole_blocks() {
         for (bad, cut, what) in Damage::CutAtByte.tries(&image, &path, all, &mut random, tries) {
             costs_what_it_tells(&bad, &model, &options, &what);
             let store = salvage(&bad, &options);
-            let lost = store.survey().iter().any(|d| d.lost != Lost::Nothing);
+            let lost = store
+                .survey()
+                .iter()
+                .any(|d| d.lost != PossibleLoss::Nothing);
             let blocks = blocks_end(&image, &path);
             assert!(!lost || cut < blocks, "{what}, blocks end at {blocks}");
             lossy += u64::from(lost);
@@ -446,7 +454,10 @@ fn a_table_with_a_damaged_filter_region_or_footer_is_read_whole() {
             assert_eq!(contents(&store).unwrap(), model, "{what}");
             let damage = store.survey();
             assert!(!damage.is_empty(), "{what}: not told");
-            assert!(damage.iter().all(|d| d.lost == Lost::Nothing), "{what}");
+            assert!(
+                damage.iter().all(|d| d.lost == PossibleLoss::Nothing),
+                "{what}"
+            );
             assert_eq!(salvaged(&salvage(&bad, &options)).0, model, "{what}");
         }
     }
@@ -511,7 +522,7 @@ fn missing_files_are_noticed() {
     let store = salvage(&bad, &options);
     let damage = &store.opened().damage[0].lost;
     assert!(
-        matches!(damage, Lost::Batches { last: None, .. }),
+        matches!(damage, PossibleLoss::Batches { last: None, .. }),
         "{damage:?}"
     );
     let mut bad = image.clone();
@@ -576,7 +587,10 @@ fn what_is_kept_twice_is_there_whatever_becomes_of_one_file() {
             if errors > 0 {
                 lost += 1;
                 assert!(
-                    store.damage_notes().iter().any(|d| d.lost != Lost::Nothing),
+                    store
+                        .damage_notes()
+                        .iter()
+                        .any(|d| d.lost != PossibleLoss::Nothing),
                     "{what}"
                 );
             }
@@ -705,7 +719,10 @@ fn a_sector_of_a_table_that_the_disk_cannot_read_costs_what_stood_in_it() {
                 errors < model.len() - twice.len() || len <= 1024,
                 "{what}: {errors}"
             );
-            let told = store.damage_notes().iter().any(|d| d.lost != Lost::Nothing);
+            let told = store
+                .damage_notes()
+                .iter()
+                .any(|d| d.lost != PossibleLoss::Nothing);
             assert_eq!(told, errors > 0, "{what}");
             assert!(!store.check().is_empty(), "{what}");
             lost += u64::from(errors > 0);

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use forebay_storage::fault::{FaultIo, Image};
-use forebay_storage::{Batch, Durability, Keyspace, LogEnd, Lost, Options, Store};
+use forebay_storage::{Batch, Durability, Keyspace, LogEnd, Options, PossibleLoss, Store};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn a_log_that_is_cut_or_gone_after_a_clean_stop_is_told() {
         let held = store.scan(Keyspace(0), Bound::Unbounded, Bound::Unbounded);
         let held = held.filter(|e| e.is_ok()).count() as u64;
         let lost = &store.opened().damage;
-        let behind = Lost::Batches {
+        let behind = PossibleLoss::Batches {
             first: held + 1,
             last: Some(40),
         };

@@ -98,11 +98,11 @@ pub(super) fn take_processes(
 
 /// Calls in a row, each told by what differs from the one before.
 #[derive(Default)]
-pub(super) struct Calls {
+pub(super) struct CallCoder {
     before: [u64; 6],
 }
 
-impl Calls {
+impl CallCoder {
     pub fn put(&mut self, out: &mut Vec<u8>, call: &Call) {
         let failed = if call.error != 0 { FAILED } else { 0 };
         let now = [

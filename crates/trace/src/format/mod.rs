@@ -40,7 +40,7 @@ mod writer;
 pub(crate) use body::put_difference;
 pub use writer::Writer;
 
-use crate::recording::{Loss, Recording, TraceFile};
+use crate::recording::{Recording, TraceFile, TruncatedEnd};
 use crate::{Call, Error, Result, Trace, limits};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -122,7 +122,7 @@ fn read_blocks(input: &mut BlockReader<'_, impl Read>, start: Vec<u8>) -> Result
         let (head, body) = match read_block(input)? {
             Some(block) => block,
             None => {
-                recording.loss = Some(Loss {
+                recording.loss = Some(TruncatedEnd {
                     at,
                     bytes: input.at - at,
                     calls: recording.calls.len() as u64,

@@ -1,6 +1,6 @@
 //! Writing a trace block by block, while it grows.
 
-use super::body::{self, Calls};
+use super::body::{self, CallCoder};
 use super::{BLOCK_CALLS, CALLS, END, FILES, MAGIC, MAX_BODY, MAX_TEXT, PROCESSES, VERSION};
 use crate::recording::{Call, Process, TraceFile};
 use std::io::{self, Write};
@@ -90,7 +90,7 @@ impl<W: Write> Writer<W> {
     pub fn calls(&mut self, calls: &[Call]) -> io::Result<()> {
         for calls in calls.chunks(BLOCK_CALLS) {
             let mut out = Vec::with_capacity(calls.len() * 12);
-            let mut state = Calls::default();
+            let mut state = CallCoder::default();
             calls.iter().for_each(|call| state.put(&mut out, call));
             self.block(CALLS, calls.len() as u32, &out)?;
             self.total += calls.len() as u64;

@@ -48,7 +48,7 @@ pub struct Selection {
 
 /// A call as it is drawn. Horizontal values are nanoseconds or calls, vertical ones bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct CallMark {
     /// Who.
     pub rank: u32,
     /// Where it begins, horizontally.
@@ -71,7 +71,7 @@ pub struct Panel {
     /// Reads or writes.
     pub kind: Kind,
     /// The calls, in order of their start.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<CallMark>,
     /// Bytes of all calls.
     pub bytes: u64,
     /// Ranks that called.
@@ -123,7 +123,7 @@ impl Chart {
                     (*made - 1, *made - 1)
                 }
             };
-            panel.marks.push(Mark {
+            panel.marks.push(CallMark {
                 rank: call.rank,
                 left,
                 right,

@@ -63,7 +63,7 @@ fn a_panel_has_the_calls_of_one_kind_on_one_file() {
             ("d/y", Kind::Read, 1, 100, 1)
         ]
     );
-    let second = Mark {
+    let second = CallMark {
         rank: 1,
         left: 500,
         right: 550,

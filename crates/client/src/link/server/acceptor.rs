@@ -90,7 +90,7 @@ pub(super) fn open(
         closed: AtomicBool::new(false),
         new: Mutex::default(),
     }));
-    let acceptor = Acceptor {
+    let acceptor = ClientAcceptor {
         handle: handle.clone(),
         listening,
         connections: ConnectionCount::new(sessions.limits.connections),
@@ -106,13 +106,13 @@ pub(super) fn open(
 }
 
 /// What a wait has shown.
-struct Ready {
+struct ReadySockets {
     connection: bool,
     /// Of the watched, in ascending order.
     ended: Vec<usize>,
 }
 
-struct Acceptor {
+struct ClientAcceptor {
     handle: AcceptorHandle,
     listening: OwnedFd,
     connections: Arc<ConnectionCount>,
@@ -121,7 +121,7 @@ struct Acceptor {
     reserve: Option<File>,
 }
 
-impl Acceptor {
+impl ClientAcceptor {
     fn run(mut self) {
         let mut paused = false;
         loop {
@@ -146,7 +146,7 @@ impl Acceptor {
     }
 
     /// Waits for a connection, the end of a client, or a word.
-    fn wait(&self, paused: bool) -> Ready {
+    fn wait(&self, paused: bool) -> ReadySockets {
         let mut fds = vec![PollFd::new(&self.handle.0.wake, PollFlags::IN)];
         let accepts = match paused {
             true => PollFlags::empty(),
@@ -173,7 +173,7 @@ impl Acceptor {
         let seen = fds[2..].iter().zip(owners).filter(|(fd, _)| is_ready(fd));
         let mut ended: Vec<usize> = seen.map(|(_, at)| at).collect();
         ended.dedup();
-        Ready { connection, ended }
+        ReadySockets { connection, ended }
     }
 
     /// Accepts one connection; `false`: there is no descriptor, or no memory, for one.

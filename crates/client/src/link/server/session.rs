@@ -7,7 +7,7 @@ use super::LinkLimits;
 use super::connection::ServedConnection;
 use crate::embedded::{EmbeddedClient, EmbeddedFile};
 use crate::link::request::{
-    CallProgress, FileRequest, JoinTeam, OpenPath, Opened, ReopenFile, Request, StridedRecords,
+    CallProgress, FileRequest, JoinTeam, OpenPath, OpenReply, ReopenFile, Request, StridedRecords,
     TeamRequest, encode_reply,
 };
 use crate::link::shared_buffer::SharedBuffer;
@@ -328,13 +328,13 @@ impl Session {
         }
     }
 
-    fn open(&self, caller: Caller, open: OpenPath<'_>) -> Result<Opened> {
+    fn open(&self, caller: Caller, open: OpenPath<'_>) -> Result<OpenReply> {
         self.check_room()?;
         let (path, options) = opening(&open);
         self.add(self.client(caller).open(path, &options)?)
     }
 
-    fn reopen(&self, caller: Caller, reopen: ReopenFile) -> Result<Opened> {
+    fn reopen(&self, caller: Caller, reopen: ReopenFile) -> Result<OpenReply> {
         self.check_room()?;
         let flags = OpenOptions::from_bits(reopen.options, 0).effective()?;
         self.add(self.client(caller).reopen(reopen.fid, flags)?)
@@ -350,13 +350,13 @@ impl Session {
         }
     }
 
-    fn add(&self, file: EmbeddedFile) -> Result<Opened> {
+    fn add(&self, file: EmbeddedFile) -> Result<OpenReply> {
         let (number, fid) = (self.number(), file.fid());
         let mut resources = self.resources.lock();
         // The file is closed after the lock is given back.
         let files = &mut resources.as_mut().ok_or(Errno::NOTCONN)?.files;
         files.insert(number, Arc::new(SessionFile::new(file)));
-        Ok(Opened { file: number, fid })
+        Ok(OpenReply { file: number, fid })
     }
 
     fn find(&self, file: u64) -> Result<Arc<SessionFile>> {

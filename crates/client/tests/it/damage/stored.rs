@@ -1,7 +1,7 @@
 //! What the bytes of a service's stores hold, by file and place, while they are whole: so that a test that damages some of them knows which
 //! files these may cost, and which not.
 use forebay_data::container::{self, Container, ContainerId};
-use forebay_data::pieces::Pieces;
+use forebay_data::pieces::ChecksummedPieces;
 use forebay_data::segment_header;
 use forebay_data::span::{self, Span};
 use forebay_index::Record;
@@ -189,7 +189,7 @@ impl StoredBytes {
         }
         let (mut spans, mut users) = (BTreeMap::new(), HashMap::new());
         for (member, data, of_member, containers) in data {
-            let stored = |of: &dyn Pieces, i: usize, content: BTreeSet<Fid>| {
+            let stored = |of: &dyn ChecksummedPieces, i: usize, content: BTreeSet<Fid>| {
                 let path = data.join(segment_header::name(of.segment()));
                 let at = of.segment_range(&of.piece(i));
                 Piece {

@@ -11,7 +11,7 @@ use crate::damage::stored::HeldRecords;
 use forebay_client::Client;
 use forebay_server::Fid;
 use forebay_server::fsck;
-use forebay_server::rebuild::{Loss, Losses};
+use forebay_server::rebuild::{LossReport, LostName};
 use forebay_server::repair::Repair;
 use forebay_server::salvage::Salvage;
 use forebay_storage::OsIo;
@@ -105,7 +105,7 @@ struct ReportedDamage<'a> {
 
 impl<'a> ReportedDamage<'a> {
     /// By the list of a salvage or repair, and by fsck of file data.
-    fn by(made: &'a MadeStore, losses: &Losses, fsck: &[String]) -> ReportedDamage<'a> {
+    fn by(made: &'a MadeStore, losses: &LossReport, fsck: &[String]) -> ReportedDamage<'a> {
         let mut fids = BTreeSet::new();
         let names = made.fids.iter().flat_map(|(name, fid)| {
             let before = store::name_before(name);
@@ -299,11 +299,14 @@ impl<'a> DamageTries<'a> {
         let dir = temp.path().join("store");
         copy(&self.made.store(), &dir);
         let losses = self.salvaged_and_repaired(&dir, &place);
-        assert!(losses.as_ref().is_some_and(Losses::is_empty), "{losses:?}");
+        assert!(
+            losses.as_ref().is_some_and(LossReport::is_empty),
+            "{losses:?}"
+        );
     }
 
     /// What a plain start and fsck say.
-    fn started(&mut self, dir: &Path, place: &DamagedPlace) -> Option<Losses> {
+    fn started(&mut self, dir: &Path, place: &DamagedPlace) -> Option<LossReport> {
         let report = fsck::check(
             Arc::new(OsIo),
             &[dir.into()],
@@ -336,7 +339,7 @@ impl<'a> DamageTries<'a> {
         // A log with a hole as a power failure leaves it is cut there: what follows goes too.
         let log = place.file.to_string_lossy().contains("/wal-");
         let held = HeldNames::of(self.made, place, log);
-        let told = ReportedDamage::by(self.made, &Losses::default(), &lines);
+        let told = ReportedDamage::by(self.made, &LossReport::default(), &lines);
         let not_right = self.read("start", &service, place, &held);
         service.stop().unwrap();
         for (name, seen) in &not_right {
@@ -356,7 +359,7 @@ impl<'a> DamageTries<'a> {
         None
     }
 
-    fn salvaged_and_repaired(&mut self, dir: &Path, place: &DamagedPlace) -> Option<Losses> {
+    fn salvaged_and_repaired(&mut self, dir: &Path, place: &DamagedPlace) -> Option<LossReport> {
         let before = sums(dir);
         let config = store::config(self.made.nodes);
         let scratch = dir.parent().unwrap();
@@ -409,7 +412,7 @@ impl<'a> DamageTries<'a> {
             Ok((report, after)) => {
                 assert!(report.exists());
                 // A repair reads file data too.
-                let told = |l: &Loss| after.lost.contains(l);
+                let told = |l: &LostName| after.lost.contains(l);
                 if !losses.lost.iter().all(told) {
                     self.fault(place, "repair tells of other losses than salvage");
                 }
@@ -472,7 +475,7 @@ impl<'a> DamageTries<'a> {
         place: &DamagedPlace,
         held: &HeldNames,
         not_right: &BTreeMap<String, ReadOutcome>,
-        losses: &Losses,
+        losses: &LossReport,
         fsck: &[String],
     ) {
         let told = ReportedDamage::by(self.made, losses, fsck);

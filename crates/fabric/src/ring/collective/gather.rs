@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(super) struct Gathering {
+pub(super) struct GatherState {
     reduction: Reduction<Bytes>,
     /// The children's rights to an answer.
     repliers: HashMap<Rank, Replier>,
@@ -25,9 +25,9 @@ pub(super) struct Gathering {
 
 type Combine<'a> = &'a dyn Fn(Bytes, Bytes) -> Bytes;
 
-impl Gathering {
-    pub fn new(operation: &Operation, place: &TreePosition, changed: Arc<Condvar>) -> Gathering {
-        Gathering {
+impl GatherState {
+    pub fn new(operation: &Operation, place: &TreePosition, changed: Arc<Condvar>) -> GatherState {
+        GatherState {
             reduction: Reduction::new(place.parent, place.children.iter().copied()),
             repliers: HashMap::new(),
             changed,

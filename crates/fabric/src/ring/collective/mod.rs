@@ -33,7 +33,7 @@ pub use operation::{MemoryBounds, Operation};
 use super::wire::{self, ChildMessage, CollectiveFailure, OperationId};
 use crate::{Fabric, Handler, Message, Rank, Replier};
 use bytes::Bytes;
-use gather::Gathering;
+use gather::GatherState;
 use parking_lot::Mutex;
 use pending::{ChildArrival, PendingOperations};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -105,7 +105,7 @@ impl Collectives {
                 self.send_failure(place.parent, operation, *failure);
             }
         })?;
-        let mut gathering = Gathering::new(operation, &place, changed);
+        let mut gathering = GatherState::new(operation, &place, changed);
         let parent = place.parent;
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let value = gathering.combine_all(&self.pending, &id, value, &combine)?;
@@ -197,7 +197,7 @@ impl Collectives {
     fn end(
         &self,
         id: &OperationId,
-        gathering: Gathering,
+        gathering: GatherState,
         outcome: Result<Bytes, CollectiveFailure>,
     ) {
         let why = outcome.clone().err();

@@ -91,7 +91,7 @@ fn waiters_hear_of_a_panic_and_the_next_request_goes_on() {
         go.send(()).unwrap();
         assert!(first.join().is_err());
         assert!(lead.join().is_err());
-        assert_eq!(joined.join().unwrap(), Err(Panicked));
+        assert_eq!(joined.join().unwrap(), Err(SenderPanicked));
     });
     assert_eq!(combiner.ask(1, vec![7], merge, |all| all[0]), Ok(7));
 }

@@ -187,8 +187,8 @@ impl ByteTransport for MemoryTransport {
     const START_ADVICE: &'static str = "mend the test";
     const LOOKS_AFTER_PAUSE: usize = 1;
     type Error = MemoryError;
-    type Sending = ();
-    type Receiving = MemoryReceiving;
+    type PendingSend = ();
+    type PendingReceive = MemoryReceiving;
 
     fn process(&self) -> u32 {
         self.process

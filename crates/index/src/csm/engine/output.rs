@@ -42,16 +42,16 @@ impl Failure {
 }
 
 /// Files that were written and not synced, with their paths.
-type Unsynced = Vec<(PathBuf, Arc<dyn File>)>;
+type UnsyncedFiles = Vec<(PathBuf, Arc<dyn File>)>;
 
-fn sync(io: &dyn Io, unsynced: &Unsynced) -> Result<()> {
+fn sync(io: &dyn Io, unsynced: &UnsyncedFiles) -> Result<()> {
     let files: Vec<Arc<dyn File>> = unsynced.iter().map(|(_, file)| file.clone()).collect();
     let synced = io.sync_files(&files);
     synced.map_err(|(at, e)| Error::io("sync", &unsynced[at].0, e))
 }
 
 /// Files that another thread syncs.
-struct Syncing {
+struct TableSync {
     thread: JoinHandle<Result<()>>,
     over: Arc<AtomicBool>,
 }
@@ -79,9 +79,9 @@ pub struct TableOutput<'a> {
     inputs: Vec<u64>,
     writer: Option<Writer>,
     tables: BTreeMap<u64, Arc<Table>>,
-    unsynced: Unsynced,
+    unsynced: UnsyncedFiles,
     /// Those being synced.
-    syncing: Option<Syncing>,
+    syncing: Option<TableSync>,
 }
 
 impl<'a> TableOutput<'a> {
@@ -190,7 +190,7 @@ impl<'a> TableOutput<'a> {
             };
             let thread = std::thread::Builder::new().name("index sync".into());
             match thread.spawn(work) {
-                Ok(thread) => self.syncing = Some(Syncing { thread, over }),
+                Ok(thread) => self.syncing = Some(TableSync { thread, over }),
                 Err(_) => sync(&*io, &unsynced)?,
             }
             return Ok(());
@@ -201,7 +201,7 @@ impl<'a> TableOutput<'a> {
     /// Waits for the tables that are being synced; meanwhile does what writers wait for, as MemTables are sealed.
     fn wait(&mut self) -> Result<()> {
         let mut done = Ok(());
-        while let Some(Syncing { over, .. }) = &self.syncing
+        while let Some(TableSync { over, .. }) = &self.syncing
             && !over.load(Ordering::Acquire)
         {
             let sealed = || self.state.view.read().sealed.len();

@@ -24,12 +24,12 @@ pub struct LazyBlock<'a> {
     first: u64,
     last: u64,
     /// len, member, log, addr, seq.
-    rest: Rest,
+    rest: ValueColumns,
 }
 
 /// How far the columns after those of the key are decoded.
 #[derive(Default)]
-struct Rest {
+struct ValueColumns {
     state: State,
     lazy: [LazyColumn; REST],
     whole: [Vec<u64>; REST],
@@ -43,7 +43,7 @@ enum State {
     Whole,
 }
 
-impl Rest {
+impl ValueColumns {
     /// Makes ready for the reading of `wanted` of `rows` records. `None` if the columns are none.
     fn ready(&mut self, columns: &Columns<'_, COLUMNS>, wanted: usize, rows: usize) -> Option<()> {
         if self.state != State::Whole && wanted * WHOLE >= rows && wanted > 1 {

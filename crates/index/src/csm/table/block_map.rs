@@ -17,14 +17,14 @@ pub struct BlockMap {
     firsts: Box<[u64]>,
     /// Those of the greatest.
     lasts: Box<[u64]>,
-    rest: Box<[Rest]>,
+    rest: Box<[BlockFields]>,
     /// Where the first block starts in the file.
     start: u64,
 }
 
 /// What only those need who read the block.
 #[derive(Debug)]
-struct Rest {
+struct BlockFields {
     /// Where it ends in the file: the next one starts there.
     end: u64,
     crc: u32,
@@ -48,7 +48,7 @@ impl BlockMap {
             start: list.first().map_or(0, |p| p.offset),
             rest: list
                 .iter()
-                .map(|p| Rest {
+                .map(|p| BlockFields {
                     end: p.end(),
                     crc: p.crc,
                     records: p.records << 1 | u32::from(p.deletes),

@@ -13,7 +13,8 @@ use crate::csm::record::Key;
 use crate::csm::stats::Counters;
 use bytes::Bytes;
 use forebay_storage::{
-    Damage, DamageNotes, Error, Io, Lost, OpenTable, Provenance, Result, TableFile, bit_correction,
+    Damage, DamageNotes, Error, Io, OpenTable, PossibleLoss, Provenance, Result, TableFile,
+    bit_correction,
 };
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -207,7 +208,7 @@ impl Table {
             Some(byte) => {
                 raw.copy_from_slice(&copy);
                 let byte = place.offset + byte as u64;
-                let lost = Lost::Corrected { byte };
+                let lost = PossibleLoss::Corrected { byte };
                 Damage { error, lost }
             }
             None => damage_losing(error, place.first, place.last),
@@ -340,7 +341,7 @@ impl Table {
 /// An error that costs records with keys from `first` to `last`, as the store is told of them.
 fn damage_losing(error: Error, first: Key, last: Key) -> Damage {
     let bytes = |key: Key| Bytes::copy_from_slice(&key.number().to_be_bytes());
-    let lost = Lost::EngineKeys {
+    let lost = PossibleLoss::EngineKeys {
         first: bytes(first),
         last: bytes(last),
     };

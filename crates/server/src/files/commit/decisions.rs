@@ -10,7 +10,7 @@ use super::super::records::{self, CommitId};
 use super::super::work_queue::WorkQueue;
 use crate::outbox::{DisplacedRecord, Outbox};
 use crate::{Fid, Member, Result, keys};
-use forebay_proto::files::{PublishStaged, Published};
+use forebay_proto::files::{PublishReply, PublishStaged};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -177,7 +177,7 @@ impl DecidedCommits {
             sync,
         };
         match self.context.peers.call(member, request)? {
-            Some(Published { added, freed }) => Ok((added, freed)),
+            Some(PublishReply { added, freed }) => Ok((added, freed)),
             None => {
                 // The member promised to keep it; only a store set up to lose writes in a crash can have lost it.
                 tracing::error!(

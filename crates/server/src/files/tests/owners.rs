@@ -14,7 +14,7 @@ use forebay_fabric::Message;
 use forebay_index::SLICE;
 use forebay_proto::Request;
 use forebay_proto::call::Call;
-use forebay_proto::files::{GetDecision, PublishStaged, Published};
+use forebay_proto::files::{GetDecision, PublishReply, PublishStaged};
 use forebay_storage::{Batch, Options, OsIo, Store};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -89,8 +89,8 @@ impl BareMember {
     }
 }
 
-fn published(reply: Result<Option<Published>>) -> (u64, u64) {
-    let Published { added, freed } = reply.unwrap().unwrap();
+fn published(reply: Result<Option<PublishReply>>) -> (u64, u64) {
+    let PublishReply { added, freed } = reply.unwrap().unwrap();
     (added, freed)
 }
 
@@ -165,7 +165,7 @@ fn a_decision_stays_until_each_member_has_published() {
     // Member 1 publishes, member 2 cannot be reached.
     let done = || {
         let (added, freed) = (10, 0);
-        Ok(PublishStaged::encode_reply(Ok(Some(Published {
+        Ok(PublishStaged::encode_reply(Ok(Some(PublishReply {
             added,
             freed,
         }))))

@@ -285,7 +285,8 @@ fn the_check_names_damage_and_what_is_unfinished() {
         attr: planned.attr,
         sync: false,
     };
-    let CommitReply::Committed(Committed { seq, .. }) = world.files(0).commit(0, commit).unwrap()
+    let CommitReply::Committed(CommitSummary { seq, .. }) =
+        world.files(0).commit(0, commit).unwrap()
     else {
         panic!("asked for a sync");
     };

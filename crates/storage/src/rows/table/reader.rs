@@ -8,7 +8,7 @@ use super::copy::{TableCopy, is_missing};
 use super::metadata::{TableMetadata, TableTail, is_between, read_in};
 use super::{filter, frame, index::Index};
 use crate::bit_correction;
-use crate::damage::{Damage, DamageNotes, Lost};
+use crate::damage::{Damage, DamageNotes, PossibleLoss};
 use crate::manifest::{Provenance, TableMeta};
 use crate::names;
 use crate::rows::block::Block;
@@ -231,11 +231,11 @@ impl Table {
     }
 
     /// Repairs block `i`, which is damaged in the table: from the copy, or by correcting one bit. Also returns what is lost.
-    fn repair_block(&self, opened: &TableMetadata, i: usize) -> (Option<Block>, Lost) {
+    fn repair_block(&self, opened: &TableMetadata, i: usize) -> (Option<Block>, PossibleLoss) {
         let mended = || {
             let (first, last) = (opened.index.first(i), opened.index.last(i));
             if let Some(block) = self.copy.as_ref().and_then(|copy| copy.block(first, last)) {
-                return Some((block, Lost::Nothing));
+                return Some((block, PossibleLoss::Nothing));
             }
             let place = opened.index.place(i);
             let file = self.file.open().ok()?;
@@ -243,7 +243,7 @@ impl Table {
             let mut raw = raw.ok().filter(|raw| raw.len() == place.length as usize)?;
             let byte = place.offset + bit_correction::correct(&mut raw, place.crc)? as u64;
             let block = Block::decode(&raw)?;
-            is_between(&block, first, last).then_some((block, Lost::Corrected { byte }))
+            is_between(&block, first, last).then_some((block, PossibleLoss::Corrected { byte }))
         };
         match mended() {
             Some((block, lost)) => (Some(block), lost),
@@ -269,7 +269,7 @@ impl Table {
 
     /// Reads everything and compares it with the filter, the key ranges and the manifest.
     pub fn check(&self, damage: &mut Vec<Damage>) {
-        let whole = || Lost::Keys {
+        let whole = || PossibleLoss::Keys {
             first: self.meta.first.clone(),
             last: self.meta.last.clone(),
         };
@@ -342,8 +342,8 @@ impl Table {
 }
 
 /// What block `i` may have held.
-fn keys_of(index: &Index, i: usize) -> Lost {
-    Lost::Keys {
+fn keys_of(index: &Index, i: usize) -> PossibleLoss {
+    PossibleLoss::Keys {
         first: Bytes::copy_from_slice(index.first(i)),
         last: Bytes::copy_from_slice(index.last(i)),
     }

@@ -6,7 +6,7 @@ use crate::csm::block::{BlockSplitter, records_of};
 use crate::csm::record::{Key, Record};
 use bytes::Bytes;
 use forebay_storage::fault::{Call, HookedIo};
-use forebay_storage::{Error, Lost, OsIo, Provenance};
+use forebay_storage::{Error, OsIo, PossibleLoss, Provenance};
 use parking_lot::Condvar;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -269,7 +269,7 @@ fn one_flipped_bit_of_a_block_is_put_right_and_told() {
         assert_eq!(f.table.read(50..51).unwrap(), written, "byte {byte}");
         let mut damage = Vec::new();
         f.table.check(&mut damage);
-        let told = |lost: &Lost| *lost == Lost::Corrected { byte: at };
+        let told = |lost: &PossibleLoss| *lost == PossibleLoss::Corrected { byte: at };
         assert!(damage.len() == 1 && told(&damage[0].lost), "{damage:?}");
         let met = f.table.shared.damage_notes.all();
         assert!(met.iter().any(|d| told(&d.lost)), "{met:?}");
