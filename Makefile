@@ -50,8 +50,8 @@ test: setup ## Format, lints, all tests, documentation
 	@$(STEP) "lints" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) clippy --workspace --all-targets $(WITH_MPI) -- -D warnings
 	@$(if $(MPI),$(STEP) "lints without MPI" $(CARGO) clippy -p forebay-fabric -p forebay-node -p forebay-cli --all-targets -- -D warnings)
 	@$(STEP) "lints of all benchmarks" $(CARGO) clippy -p forebay-bench --all-targets $(BENCH) -- -D warnings
-	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) test --workspace $(WITH_MPI) $(ARGS)
-	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) $(CARGO) test $(MPICH_APART) $(MPICH_TESTS))
+	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) scripts/tests.sh --workspace $(WITH_MPI) $(ARGS)
+	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) scripts/tests.sh $(MPICH_APART) $(MPICH_TESTS))
 	@$(STEP) "tests of all benchmarks" $(CARGO) test -p forebay-bench $(BENCH) -- index figures
 	@$(STEP) "tests of Python" scripts/python.sh test
 	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc --workspace --no-deps $(WITH_MPI)

@@ -1,47 +1,62 @@
 #!/usr/bin/env bash
-# tests.sh CARGO-OPTIONS...: builds all tests with these options, and runs the test programs beside each other.
+# tests.sh [CARGO-OPTION...] [-- TEST-OPTION...]: `cargo test`, with the test programs beside each other.
 #
 # Most tests of the command wait: for processes to start, for deadlines, for the disk. `cargo test` runs one program after another,
-# and a core idles meanwhile; here as many run at once as there are cores, and one more. What a program says is shown when it ends,
-# whole if it failed. The exit code is 1 if one failed.
+# and a core idles meanwhile. Here as many programs run at once as there are cores, and one more. A program that passed is a line,
+# and of one that failed everything is shown that it said. The exit code is 1 if one failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+options=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  options+=("$1")
+  shift
+done
+[ $# -eq 0 ] || shift
+cargo=${CARGO:-cargo}
 
-# One line a test program: its package's folder, itself.
-cargo test "$@" --no-run --message-format=json-render-diagnostics >"$logs/messages" || exit 1
-sed -nE 's/^\{"reason":"compiler-artifact".*"manifest_path":"([^"]*)\/Cargo.toml".*"executable":"([^"]*)".*/\1 \2/p' \
-  "$logs/messages" | grep "/deps/" >"$logs/programs"
+LOGS=$(mktemp -d)
+export LOGS
+trap 'rm -rf "$LOGS"' EXIT
 
-# A line a run: the folder, the program, its filters. The longest go first. The hosts and the batch system of the command's tests
-# take turns that nothing runs beside, so they are a run of their own.
+# A message of cargo about each program; those that are tests, each as its package's folder and its path.
+"$cargo" test "${options[@]}" --no-run --message-format=json-render-diagnostics >"$LOGS/messages" || exit 1
+grep '"test":true},"features"' "$LOGS/messages" |
+  sed -nE 's/.*"manifest_path":"([^"]*)\/Cargo.toml".*"executable":"([^"]*)".*/\1 \2/p' >"$LOGS/programs"
+if [ ! -s "$LOGS/programs" ]; then
+  echo "tests: cargo names no test program for ${options[*]}" >&2
+  exit 1
+fi
+
+# Folder, program and test options of each run, the longest first. Over several hosts and below the batch system a test of the
+# command is alone in its program, so these are a run of their own.
 plan() {
   local dir program
   while read -r dir program; do
-    case $dir/$(basename "$program") in
-    */cli/it-*)
+    case "$dir/$(basename "$program")$*" in
+    */cli/it-????????????????)
       echo "1 $dir $program run_hosts:: slurm::"
       echo "1 $dir $program --skip run_hosts:: --skip slurm::"
       ;;
-    */fuse/it-* | */server/it-* | */client/it-*) echo "2 $dir $program" ;;
-    *) echo "3 $dir $program" ;;
+    */cli/it-*) echo "1 $dir $program $*" ;;
+    */fuse/it-* | */server/it-* | */client/it-*) echo "2 $dir $program $*" ;;
+    *) echo "3 $dir $program $*" ;;
     esac
-  done <"$logs/programs"
+  done <"$LOGS/programs" | sort -s -n -k1,1 | cut -d' ' -f2-
 }
 
 run() {
-  local dir=$1 program=$2 log
+  local dir=$1 program=$2 name log code start=$SECONDS
   shift 2
-  log=$(mktemp "$LOGS/run.XXXXXX")
-  local name code start=$SECONDS
   name="$(basename "$dir") $(basename "$program" | sed 's/-[0-9a-f]*$//')${*:+ $*}"
+  log=$(mktemp "$LOGS/run.XXXXXX")
   cd "$dir" || exit 1
   CARGO_MANIFEST_DIR=$dir "$program" "$@" >"$log" 2>&1 </dev/null
   code=$?
   if [ "$code" -eq 0 ]; then
-    grep -E '^test result' "$log" | sed "s|^test result: ok|$name|; s|; finished.*| in $((SECONDS - start)) s|"
+    # What a test skips it says, and so must this.
+    grep -i 'skip' "$log" | grep -v '^test '
+    grep -E '^test result' "$log" | sed -E "s|^test result: ok.|$name:|; s|; finished.*|; $((SECONDS - start)) s|"
   else
     echo "$name: exit code $code"
     cat "$log"
@@ -49,7 +64,6 @@ run() {
   return "$code"
 }
 export -f run
-export LOGS=$logs
 
-plan | sort -s -n -k1,1 | cut -d' ' -f2- | xargs -P "$(($(nproc) + 1))" -d '\n' -I{} bash -c 'run {}' || exit 1
-cargo test "$@" --doc
+plan "$@" | xargs -P "$(($(nproc) + 1))" -d '\n' -I{} bash -c 'run {}' || exit 1
+[ $# -gt 0 ] || "$cargo" test --quiet "${options[@]}" --doc

@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn every_setting_of_a_store_reads_what_was_written() {
         let arrays = [
-            generate::generate(GeneratedArray::Noisy, 3 << 20, 1),
+            generate::generate(GeneratedArray::Noisy, 5 << 18, 1),
             generate::generate(GeneratedArray::Random, 1_100_000, 2),
         ];
         for reads in [StoreReads::LastThenAll, StoreReads::MinMaxAverage] {

@@ -172,10 +172,10 @@ impl<T: Word> LaneSample<T> {
         for finer in 0..3 {
             let raw = fraction.checked_sub(finer)?;
             let top = numbers.iter().map(|n| n.bits() >> raw).max()?;
-            let base = top.saturating_sub(ESCAPE as u64 - 1);
+            let lowest = top.saturating_sub(ESCAPE as u64 - 1);
             let map = SymbolMap::Window {
                 raw: raw as u8,
-                base: u16::try_from(base).ok()?,
+                lowest: u16::try_from(lowest).ok()?,
             };
             if raw + 16 < T::BITS {
                 break;

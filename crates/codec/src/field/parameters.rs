@@ -15,7 +15,7 @@
 //! | 1 | shift: so many lowest bits are zero in all elements |
 //! | 2 | stride of the predictor, 1 to 128: the layout's is only a hint |
 //! | 2 | row: from a number the one so many elements before is subtracted; 0: no |
-//! | 3 | if `Window`: `raw` (1), `base` (2) |
+//! | 3 | if `Window`: `raw` (1), `lowest` (2) |
 //! | 3 | if tables are used by the symbol before: the thresholds |
 //! | | a code for each table (`huffman` has the grid) |
 //! | | if the source is a dictionary: it (`dictionary` has the grid) |
@@ -111,9 +111,9 @@ impl FieldParameters {
         // At most `MAX_STRIDE` and `max_row`.
         out.extend((model.stride as u16).to_le_bytes());
         out.extend((model.row as u16).to_le_bytes());
-        if let SymbolMap::Window { raw, base } = model.map {
+        if let SymbolMap::Window { raw, lowest } = model.map {
             out.push(raw);
-            out.extend(base.to_le_bytes());
+            out.extend(lowest.to_le_bytes());
         }
         if let TableUse::BySymbolBefore(thresholds) = model.tables {
             out.extend(thresholds);
@@ -158,8 +158,8 @@ impl FieldParameters {
             0 => SymbolMap::Signed,
             1 => {
                 let &[raw, low, high] = take(&mut rest)?;
-                let base = u16::from_le_bytes([low, high]);
-                SymbolMap::Window { raw, base }
+                let lowest = u16::from_le_bytes([low, high]);
+                SymbolMap::Window { raw, lowest }
             }
             _ => return Err(FieldError::Parameters),
         };

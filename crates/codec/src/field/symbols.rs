@@ -3,7 +3,7 @@
 //! | map | the number | symbol | raw bits |
 //! |---|---|---|---|
 //! | `Signed` | a residual, signed | twice its bit length, one more if it is negative | what is below the top bit |
-//! | `Window` | a rotated float | what is above `raw` bits, less `base`: the exponent and some of the fraction | the `raw` lowest |
+//! | `Window` | a rotated float | what is above `raw` bits, less `lowest`: the exponent and some of the fraction | the `raw` lowest |
 //!
 //! The bit length of a negative number is that of its complement, so that 0 and -1 have no raw bits. The raw bits are always
 //! the lowest of the number itself; the decoder adds the lower end of the interval. A number that has no symbol of its own is
@@ -21,7 +21,7 @@ pub(super) enum SymbolMap {
     /// By bit length and sign.
     Signed,
     /// By the bits above `raw`.
-    Window { raw: u8, base: u16 },
+    Window { raw: u8, lowest: u16 },
 }
 
 impl SymbolMap {
@@ -34,8 +34,8 @@ impl SymbolMap {
                 let length = 64 - ((wide ^ (wide >> 63)) as u64).leading_zeros();
                 (2 * length + (wide < 0) as u32) as usize & (SYMBOLS - 1)
             }
-            SymbolMap::Window { raw, base } => {
-                let above = (number.bits() >> (raw & 63)).wrapping_sub(base.into());
+            SymbolMap::Window { raw, lowest } => {
+                let above = (number.bits() >> (raw & 63)).wrapping_sub(lowest.into());
                 above.min(ESCAPE as u64) as usize
             }
         }
@@ -57,10 +57,10 @@ impl SymbolMap {
                     *out = signed_symbol(number.extend() as i32);
                 }
             }
-            SymbolMap::Window { raw, base } if T::BITS <= 32 => {
+            SymbolMap::Window { raw, lowest } if T::BITS <= 32 => {
                 for (out, number) in out.iter_mut().zip(numbers) {
                     let above = number.bits() as u32 >> (raw & 31);
-                    *out = above.wrapping_sub(base.into()).min(ESCAPE as u32);
+                    *out = above.wrapping_sub(lowest.into()).min(ESCAPE as u32);
                 }
             }
             SymbolMap::Window { .. } => {
@@ -90,9 +90,9 @@ impl SymbolMap {
                 };
                 Some((lower, length.saturating_sub(1)))
             }
-            SymbolMap::Window { raw, base } => {
+            SymbolMap::Window { raw, lowest } => {
                 let raw = u32::from(raw);
-                let above = symbol as u64 + u64::from(base);
+                let above = symbol as u64 + u64::from(lowest);
                 let fits = raw < bits && (raw + 16 >= bits) && above >> (bits - raw) == 0;
                 fits.then(|| (above << raw, raw))
             }
@@ -130,8 +130,8 @@ mod tests {
     fn every_number_of_16_bits_is_its_symbol_and_raw_bits() {
         for bits in 0..=u16::MAX {
             comes_back(SymbolMap::Signed, bits as i16);
-            for (raw, base) in [(8, 0), (8, 100), (6, 900), (0, 0), (12, 15)] {
-                comes_back(SymbolMap::Window { raw, base }, bits as i16);
+            for (raw, lowest) in [(8, 0), (8, 100), (6, 900), (0, 0), (12, 15)] {
+                comes_back(SymbolMap::Window { raw, lowest }, bits as i16);
             }
         }
     }
@@ -155,11 +155,11 @@ mod tests {
             number: i64,
             shifts in any::<[u8; 4]>(),
             raw in 17u8..32,
-            base: u16,
+            lowest: u16,
         ) {
             let wide = shifts.map(|s| number >> (s & 63));
             let narrow = wide.map(|x| x as i32);
-            for map in [SymbolMap::Signed, SymbolMap::Window { raw, base }] {
+            for map in [SymbolMap::Signed, SymbolMap::Window { raw, lowest }] {
                 let mut out = [0; 4];
                 map.symbols(&wide, &mut out);
                 prop_assert_eq!(out.map(|s| s as usize), wide.map(|x| map.symbol(x)));
@@ -169,11 +169,11 @@ mod tests {
         }
 
         #[test]
-        fn numbers_are_their_symbols_and_raw_bits(number: i64, shift in 0u32..64, base: u16, above in 1u8..16) {
+        fn numbers_are_their_symbols_and_raw_bits(number: i64, shift in 0u32..64, lowest: u16, above in 1u8..16) {
             comes_back(SymbolMap::Signed, number >> shift);
             comes_back(SymbolMap::Signed, (number >> shift) as i32);
-            comes_back(SymbolMap::Window { raw: 64 - above, base: base >> (16 - above) }, number >> shift);
-            comes_back(SymbolMap::Window { raw: 32 - above, base: base >> (16 - above) }, (number >> shift) as i32);
+            comes_back(SymbolMap::Window { raw: 64 - above, lowest: lowest >> (16 - above) }, number >> shift);
+            comes_back(SymbolMap::Window { raw: 32 - above, lowest: lowest >> (16 - above) }, (number >> shift) as i32);
         }
     }
 }

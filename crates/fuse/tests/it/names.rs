@@ -216,7 +216,7 @@ fn fifos_and_sockets() {
 #[test]
 fn large_directories() {
     let Some(h) = Harness::four() else { return };
-    let count = seeds::count(20_000, 100_000);
+    let count = seeds::count(8_000, 100_000);
     let dir = h.mount(0).join("big");
     fs::create_dir(&dir).unwrap();
     for n in 0..count {

@@ -178,7 +178,7 @@ fn check_skips(map: &PatternMap, segments: &[Segment], model: &Model) -> Result<
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(forebay_testkit::seeds::count(150, 100_000)))]
+    #![proptest_config(ProptestConfig::with_cases(forebay_testkit::seeds::count(80, 100_000)))]
 
     #[test]
     fn every_byte_is_that_of_the_newest_write(

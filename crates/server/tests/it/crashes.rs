@@ -2,7 +2,7 @@
 //! `process`. After each, what was acknowledged is there, what was under way happened whole or not at all, and nothing
 //! else is read. At the end no byte is stored that no file has.
 //!
-//! Short form: 60 seeds. `SOAK=1`: 2,000, going on with the seed in `$SOAK_DIR/crashes.next`.
+//! Short form: 25 seeds. `SOAK=1`: 2,000, going on with the seed in `$SOAK_DIR/crashes.next`.
 //! `FOREBAY_SEED=n` replays one seed.
 
 use crate::common::*;
@@ -50,7 +50,7 @@ struct Run {
 #[test]
 fn acknowledged_work_survives_and_nothing_else_is_read() {
     let say = seeds::asked_seed().is_some();
-    seeds::for_each_seed("crashes", (60, 2_000), |seed| run(seed, say));
+    seeds::for_each_seed("crashes", (25, 2_000), |seed| run(seed, say));
 }
 
 fn run(seed: u64, say: bool) {

@@ -2,7 +2,7 @@
 //! lamination and restarts between, by one to four nodes, with patterns on and off. Every read is right to the byte, no byte is kept
 //! that no file shows, and the store is sound at the end.
 //!
-//! Short form: 60 seeds. `SOAK=1`: 4,000, going on with the seed in `$SOAK_DIR/pattern_histories.next`.
+//! Short form: 25 seeds. `SOAK=1`: 4,000, going on with the seed in `$SOAK_DIR/pattern_histories.next`.
 //! `FOREBAY_SEED=n` replays one seed and prints its operations.
 
 use crate::common::*;
@@ -41,7 +41,7 @@ struct History {
 fn random_rows_of_writes_agree_with_the_model() {
     let asked = seeds::asked_seed().is_some();
     let folded = AtomicU64::new(0);
-    seeds::for_each_seed("pattern_histories", (60, 4_000), |seed| {
+    seeds::for_each_seed("pattern_histories", (25, 4_000), |seed| {
         folded.fetch_add(run(seed, asked), Ordering::Relaxed);
     });
     let folded = folded.into_inner();
