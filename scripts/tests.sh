@@ -51,11 +51,10 @@ run() {
   name="$(basename "$dir") $(basename "$program" | sed 's/-[0-9a-f]*$//')${*:+ $*}"
   log=$(mktemp "$LOGS/run.XXXXXX")
   cd "$dir" || exit 1
-  CARGO_MANIFEST_DIR=$dir "$program" "$@" >"$log" 2>&1 </dev/null
+  CARGO_MANIFEST_DIR=$dir "$program" "$@" --show-output >"$log" 2>&1 </dev/null
   code=$?
   if [ "$code" -eq 0 ]; then
-    # What a test skips it says, and so must this.
-    grep -i 'skip' "$log" | grep -v '^test '
+    grep '^skipped: ' "$log" | sort -u
     grep -E '^test result' "$log" | sed -E "s|^test result: ok.|$name:|; s|; finished.*|; $((SECONDS - start)) s|"
   else
     echo "$name: exit code $code"
