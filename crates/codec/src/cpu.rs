@@ -1,4 +1,4 @@
-//! Functions compiled twice: for any processor, and for those with AVX2 and the bit instructions, which are asked for when called.
+//! Functions compiled twice: for any processor, and for those with AVX2 and BMI/LZCNT, which are detected at run time.
 //!
 //! Both are the same source, so they give the same results.
 

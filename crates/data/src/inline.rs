@@ -1,5 +1,5 @@
-//! Encodes bytes when they are written out, where the disk is slower than the codec: then a reader who comes at once reads fewer bytes
-//! too, and not only one who comes after settling (MRC-FS, section 3, compresses inline).
+//! Encodes bytes inline, when they are written out, if the disk is slower than the codec (MRC-FS, section 3). Reads soon after the write
+//! are of fewer bytes too; without it only reads after settling are.
 //!
 //! What is encoded becomes a container at once, and the span that is recorded with it is a mapped one. Its chunks have no fingerprints:
 //! such bytes are not deduplicated, because a chunk may be named by other spans only once it is on disk.

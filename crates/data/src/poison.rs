@@ -1,8 +1,8 @@
 //! A failed write or sync of a segment file leaves the disk in an unknown state. So the log store is poisoned: no more bytes are
 //! appended until it is opened again.
 //!
-//! The key-value store has a flag of its own (`forebay_storage::StoreHealth`). When that fails, this is poisoned too, by the
-//! error of a call to it; not the other way round.
+//! The key-value store has a flag of its own (`forebay_storage::StoreHealth`). Once that store is poisoned, the first call to it that
+//! fails poisons the log store too. A poisoned log store does not poison the key-value store.
 use forebay_proto::{Error, Result};
 use forebay_storage::Error as StorageError;
 use rustix::io::Errno;

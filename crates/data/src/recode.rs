@@ -2,8 +2,8 @@
 //!
 //! Where settling is on, raw spans only get the new hint: they are encoded when they settle, after duplicates were found.
 //!
-//! Order on disk: new bytes are synced before a record names them, and old ones are reclaimed only after the batch is on disk. A span
-//! or container that changed while it was encoded stays as it is then.
+//! Order on disk: new bytes are synced before a record names them, and old ones are reclaimed only after the batch is on disk. If a span
+//! or container changes while it is encoded, what was encoded is given up and the change stands.
 use crate::container::encoder::{ContainerEncoder, RawOrigin};
 use crate::container::{ChunkCounts, Container, ContainerId, ContainerMove, NewContainer};
 use crate::inline::encoded_span;

@@ -24,7 +24,7 @@
 //! Order on disk: new containers and adopted raw bytes are synced before the batch that names them is applied. Chunks named by
 //! older batches were synced then. Raw bytes are reclaimed only after the batch is on disk. So a crash at any point leaves each
 //! byte where some record names it. Before the batch the raw span does, and new containers are bytes without a name, whose space is
-//! reclaimed; after the batch the containers do. A span that is freed, overwritten, moved or cut meanwhile stays as it is then.
+//! reclaimed; after the batch the containers do. If a span is freed, overwritten, moved or cut meanwhile, settling leaves it as it is.
 //!
 //! Invariants: one thread settles at a time; a failed round changes no span and is tried again.
 mod backlog;
@@ -412,7 +412,7 @@ impl Settler {
         let Some(pacer) = &self.pacer else { return };
         let mut pacer = pacer.lock();
         loop {
-            let load = pace::Load {
+            let load = pace::PacingInput {
                 backlog: self.backlog.written_bytes(),
                 bound: self.options.backlog_bytes,
                 is_urgent: self.backlog.is_urgent() || self.backlog.background.is_stopping(),

@@ -170,7 +170,7 @@ impl SelfCallsShared {
     ) -> io::Result<()> {
         let shared = self.clone();
         let run = move || {
-            let begun = leave_descriptors(close_range);
+            let begun = unshare_and_close_descriptors(close_range);
             let failed = begun.as_ref().err().map(io::Error::to_string);
             let number = rustix::thread::gettid().as_raw_nonzero().get();
             {
@@ -233,7 +233,7 @@ impl SelfCallsShared {
 }
 
 /// Gives the calling thread an empty descriptor table of its own (but for the standard streams).
-fn leave_descriptors(close_range: fn() -> io::Result<()>) -> io::Result<()> {
+fn unshare_and_close_descriptors(close_range: fn() -> io::Result<()>) -> io::Result<()> {
     // SAFETY: the thread was just started and owns no descriptor; what it runs from here on opens none and uses none.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) }?;
     match close_range() {
@@ -353,14 +353,14 @@ mod tests {
     fn a_kernel_without_close_range_leaves_no_descriptors_either() {
         let file = tempfile::tempfile().unwrap();
         let thread = std::thread::spawn(|| {
-            leave_descriptors(|| Err(io::Error::from_raw_os_error(libc::ENOSYS))).unwrap();
+            unshare_and_close_descriptors(|| Err(io::Error::from_raw_os_error(libc::ENOSYS))).unwrap();
             held(rustix::thread::gettid().as_raw_nonzero().get() as u32)
         });
         // The listing's own.
         assert_eq!(thread.join().unwrap(), 1);
         assert!(file.metadata().is_ok(), "the process keeps its own");
         let refused = std::thread::spawn(|| {
-            leave_descriptors(|| Err(io::Error::from_raw_os_error(libc::EPERM)))
+            unshare_and_close_descriptors(|| Err(io::Error::from_raw_os_error(libc::EPERM)))
         });
         assert!(refused.join().unwrap().is_err());
     }

@@ -78,13 +78,13 @@ impl RecordingService {
                 }
             }
         }
-        self.follow(spec.id, spec.asker)
+        self.end_with_asker(spec.id, spec.asker)
             .inspect_err(|_| drop(self.stop_all(spec.id)))?;
         Ok(parts)
     }
 
     /// Ends the recording when the process that asked for it does.
-    fn follow(self: &Arc<Self>, id: u64, asker: u32) -> Result<(), String> {
+    fn end_with_asker(self: &Arc<Self>, id: u64, asker: u32) -> Result<(), String> {
         let recordings = self.clone();
         let end = on_exit(asker, "recording", move || {
             tracing::warn!("whoever asked for the recording has ended: so does the recording");

@@ -42,11 +42,11 @@ fn place(slot: u64, bits: u8) -> (usize, u32) {
     ((at / 8) as usize, (at % 8) as u32)
 }
 
-const EVEN: u8 = 0;
+const TAG_ARITHMETIC: u8 = 0;
 const FOLDED: u8 = 1;
 const PLAIN: u8 = 2;
-const TURNS: u8 = 3;
-const SLOPES: u8 = 4;
+const TAG_PERIODIC: u8 = 3;
+const TAG_PERIODIC_LINEAR: u8 = 4;
 /// Values of a turn that each have a step, at most.
 const MOST_SLOPES: usize = 1 << 24;
 
@@ -231,7 +231,7 @@ impl Column {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
             Column::Even { first, step } => {
-                out.push(EVEN);
+                out.push(TAG_ARITHMETIC);
                 varint::put(out, *first);
                 varint::put(out, varint::fold(*step));
             }
@@ -246,7 +246,7 @@ impl Column {
                 step,
                 first,
             } => {
-                out.push(TURNS);
+                out.push(TAG_PERIODIC);
                 varint::put(out, *period);
                 varint::put(out, varint::fold(*step));
                 first.put(out);
@@ -256,7 +256,7 @@ impl Column {
                 first,
                 steps,
             } => {
-                out.push(SLOPES);
+                out.push(TAG_PERIODIC_LINEAR);
                 varint::put(out, *period);
                 first.put(out);
                 steps.put(out);
@@ -280,11 +280,11 @@ impl Column {
         *bytes = rest;
         let mut next = || varint::take(bytes).ok_or(CUT);
         match tag {
-            EVEN => Ok(Column::Even {
+            TAG_ARITHMETIC => Ok(Column::Even {
                 first: next()?,
                 step: varint::unfold(next()?),
             }),
-            TURNS => {
+            TAG_PERIODIC => {
                 let (period, step) = (next()?, varint::unfold(next()?));
                 let first = Box::new(Column::part(bytes, period, count)?);
                 Ok(Column::Turns {
@@ -293,7 +293,7 @@ impl Column {
                     first,
                 })
             }
-            SLOPES => {
+            TAG_PERIODIC_LINEAR => {
                 let period = next()?;
                 let first = Box::new(Column::part(bytes, period, count)?);
                 let steps = Box::new(Column::part(bytes, period, count)?);
@@ -333,7 +333,7 @@ impl Column {
 
     /// A column of one turn.
     fn part(bytes: &mut &[u8], period: u64, count: u64) -> Result<Column, &'static str> {
-        let nested = matches!(bytes.first(), Some(&(TURNS | SLOPES)));
+        let nested = matches!(bytes.first(), Some(&(TAG_PERIODIC | TAG_PERIODIC_LINEAR)));
         if period == 0 || period >= count || nested {
             return Err("a column turns wrongly");
         }

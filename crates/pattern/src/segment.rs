@@ -20,7 +20,7 @@ use crate::{Error, Pattern, Result, encode, frame};
 use forebay_codec::varint;
 use std::ops::Range;
 
-const SEVERAL: u8 = 1;
+const FLAG_SEQUENCE_RANGE: u8 = 1;
 const LIMIT: u8 = 2;
 const ADDR: u8 = 4;
 
@@ -108,7 +108,7 @@ impl Segment {
         varint::put(&mut head, self.source.log);
         varint::put(&mut head, self.first);
         if self.last != self.first {
-            flags |= SEVERAL;
+            flags |= FLAG_SEQUENCE_RANGE;
             varint::put(&mut head, self.last.wrapping_sub(self.first));
         }
         if let Some(limit) = self.limit {
@@ -163,7 +163,7 @@ impl Segment {
                 Ok(None)
             }
         };
-        let more = given(SEVERAL)?.unwrap_or(0);
+        let more = given(FLAG_SEQUENCE_RANGE)?.unwrap_or(0);
         let last = first
             .checked_add(more)
             .ok_or("its sequences are too large")?;
@@ -172,7 +172,7 @@ impl Segment {
         if flags & GAPS != 0 {
             return Err("a log of its own has no gaps");
         }
-        let pattern = parse(flags & !(SEVERAL | LIMIT | ADDR), bytes, addr)?;
+        let pattern = parse(flags & !(FLAG_SEQUENCE_RANGE | LIMIT | ADDR), bytes, addr)?;
         Ok(Segment {
             source: LogSource { member, log },
             first,

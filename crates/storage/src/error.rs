@@ -69,7 +69,7 @@ impl Error {
     pub fn io(what: &'static str, path: &Path, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::no_space(path),
-            _ => Error::hard(what, path, source),
+            _ => Error::state_unknown(what, path, source),
         }
     }
 
@@ -81,7 +81,7 @@ impl Error {
 
     /// Wraps the error of a call after which the file's state is unknown (a sync): never `NoSpace`,
     /// because the bytes it covered cannot be taken back. Without a descriptor it was not made at all.
-    pub(crate) fn hard(what: &'static str, path: &Path, source: io::Error) -> Error {
+    pub(crate) fn state_unknown(what: &'static str, path: &Path, source: io::Error) -> Error {
         let path = path.to_path_buf();
         match is_no_descriptor(&source) {
             true => Error::NoDescriptors { path },
@@ -211,7 +211,7 @@ pub trait IoContext<T> {
     ///
     /// # Errors
     /// That of the call.
-    fn hard_context(self, what: &'static str, path: &Path) -> Result<T>;
+    fn state_unknown_context(self, what: &'static str, path: &Path) -> Result<T>;
 }
 
 impl<T> IoContext<T> for io::Result<T> {
@@ -219,8 +219,8 @@ impl<T> IoContext<T> for io::Result<T> {
         self.map_err(|e| Error::io(what, path, e))
     }
 
-    fn hard_context(self, what: &'static str, path: &Path) -> Result<T> {
-        self.map_err(|e| Error::hard(what, path, e))
+    fn state_unknown_context(self, what: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|e| Error::state_unknown(what, path, e))
     }
 }
 
@@ -243,18 +243,18 @@ mod tests {
         assert!(Error::io("write", path, io::ErrorKind::StorageFull.into()).is_no_space());
         assert!(Error::io("write", path, io::ErrorKind::QuotaExceeded.into()).is_no_space());
         assert!(!Error::io("write", path, io::ErrorKind::Other.into()).is_no_space());
-        assert!(!Error::hard("sync", path, io::ErrorKind::StorageFull.into()).is_no_space());
+        assert!(!Error::state_unknown("sync", path, io::ErrorKind::StorageFull.into()).is_no_space());
     }
 
     #[test]
     fn a_call_without_a_descriptor_changed_nothing() {
         for errno in [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE] {
-            for error in [Error::io, Error::hard] {
+            for error in [Error::io, Error::state_unknown] {
                 let error = error("open", Path::new("x"), errno.into());
                 assert!(error.is_transient() && !error.is_no_space(), "{error}");
             }
         }
-        let other = Error::hard("sync", Path::new("x"), io::ErrorKind::StorageFull.into());
+        let other = Error::state_unknown("sync", Path::new("x"), io::ErrorKind::StorageFull.into());
         assert!(!other.is_transient());
     }
 }

@@ -1,8 +1,8 @@
 //! A cache of open files, with one limit of descriptors for all stores of a process.
 //!
 //! Files that are written stay open for as long as somebody writes them: few for each member. Those that are only read, segments and
-//! tables, may be thousands: [`Io::open_kept`] keeps the most recently used ones open, as many as the pool has places. The number comes from
-//! the process's limit, as budgets of memory come from what it may use.
+//! tables, may be thousands: [`Io::open_kept`] keeps the most recently used ones open, as many as the pool has places. Their number is
+//! derived from the process's limit of descriptors (`RLIMIT_NOFILE`).
 //!
 //! A call may still find no descriptor, because something else in the process took them. Then all that are kept are closed, and it
 //! is tried again; then with a spare one, held open for this alone. What fails after that has changed nothing

@@ -133,7 +133,7 @@ impl Demo<'_> {
 
         sandbox.kill();
         let found = fsck::check(&[sandbox.store().to_path_buf()], ByteCheck::Bytes)?;
-        fsck::sound(&found, sandbox.store())?;
+        fsck::fail_on_problems(&found, sandbox.store())?;
         let begun = Instant::now();
         sandbox.start()?;
         let restart = begun.elapsed();

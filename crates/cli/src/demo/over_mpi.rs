@@ -1,4 +1,4 @@
-//! The demo's second part: the same kind of checkpoint on servers that are processes of an MPI job.
+//! The demo's last part: the same kind of checkpoint on servers that are processes of an MPI job.
 //!
 //! ```text
 //!  demo -- forebay run -+- mpirun -- forebay serve, one process and one mount a node

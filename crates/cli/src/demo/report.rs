@@ -77,7 +77,7 @@ pub struct Report {
     pub verified: u64,
     /// A second checkpoint, if the service deduplicates.
     pub second: Option<SecondCheckpoint>,
-    /// The second part, where there is an MPI.
+    /// The last part, where there is an MPI.
     pub over_mpi: Option<super::over_mpi::OverMpi>,
 }
 

@@ -64,7 +64,7 @@ impl Guard {
     /// # Errors
     /// If the command cannot be followed.
     pub fn end_with(&self, signs: Vec<OwnedFd>) -> Result<Arc<AtomicBool>> {
-        let guard = super::follow(self.child.id())?;
+        let guard = super::process_handle(self.child.id())?;
         let ended = Arc::new(AtomicBool::new(false));
         let flag = ended.clone();
         spawn("follow the service", "a thread", move || {
@@ -130,7 +130,7 @@ pub fn run(parent: u32, command: &[OsString]) -> Result {
         ));
     };
     adopt()?;
-    follow(parent)?;
+    end_with_parent(parent)?;
     // Signals of the terminal reach the command without the guard, which ends when the command does.
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
@@ -162,7 +162,7 @@ pub fn run(parent: u32, command: &[OsString]) -> Result {
 }
 
 /// Ends everything below this process, and this process, when `parent` ends.
-fn follow(parent: u32) -> Result {
+fn end_with_parent(parent: u32) -> Result {
     let next = "report this";
     let handle = ProcessHandle::open(parent).or_fail("cannot follow the starting process", next)?;
     if forebay_node::processes::parent() != Some(parent) {

@@ -104,7 +104,7 @@ pub fn start(
     let Some(output) = child.stdout.take() else {
         return Err(Failure::new("the launcher has no output", "report this"));
     };
-    let ended = super::follow(child.id())?;
+    let ended = super::process_handle(child.id())?;
     let mut launched = LaunchedServers {
         child,
         reports: Reports::read(ended, output)?,
@@ -454,7 +454,7 @@ impl Servers for LaunchedServers {
     }
 
     fn ended(&self) -> Result<Vec<OwnedFd>> {
-        let launcher = super::follow(self.child.id())?.into();
+        let launcher = super::process_handle(self.child.id())?.into();
         Ok(vec![launcher, self.reports.stopping()?])
     }
 

@@ -196,7 +196,7 @@ fn start(
 }
 
 /// A handle of process `pid`.
-fn follow(pid: u32) -> Result<ProcessHandle> {
+fn process_handle(pid: u32) -> Result<ProcessHandle> {
     ProcessHandle::open(pid).or_fail("cannot follow the service", "raise the limit on open files")
 }
 
@@ -269,7 +269,7 @@ impl Servers for Embedded {
     }
 
     fn ended(&self) -> Result<Vec<OwnedFd>> {
-        Ok(vec![follow(self.server.pid())?.into()])
+        Ok(vec![process_handle(self.server.pid())?.into()])
     }
 
     fn stop(self: Box<Self>) -> Result {

@@ -180,7 +180,7 @@ pub fn check(stores: &[PathBuf], byte_check: ByteCheck) -> Result<FsckReport> {
 ///
 /// # Errors
 /// The first problem and how many there are.
-pub fn sound(report: &FsckReport, store: &Path) -> Result {
+pub fn fail_on_problems(report: &FsckReport, store: &Path) -> Result {
     match report.problems.first() {
         None => Ok(()),
         Some(first) => Err(Failure::new(
@@ -315,14 +315,14 @@ mod tests {
         assert!(text(&report, "/s").ends_with(
             "1 member, 1,234 files, 0 extents, 0 spans in 0 segment files, 1.0 MiB verified\n/s is sound\n"
         ));
-        assert_eq!(sound(&report, store), Ok(()));
+        assert_eq!(fail_on_problems(&report, store), Ok(()));
         report.problems.push(FsckProblem {
             part: "data".into(),
             text: "block 7 is damaged".into(),
         });
         assert!(text(&report, "/s").contains("copy it out"));
         assert!(text(&report, "/s").contains("problem in data: block 7 is damaged"));
-        assert!(sound(&report, store).unwrap_err().text.contains("block 7"));
+        assert!(fail_on_problems(&report, store).unwrap_err().text.contains("block 7"));
         assert_eq!(value(&report)["sound"], false);
     }
 }

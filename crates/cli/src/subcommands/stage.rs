@@ -54,7 +54,7 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
             )),
         };
     }
-    let seen = follow(&mut client, &resolved.store, job, &asked)?;
+    let seen = poll_until_done(&mut client, &resolved.store, job, &asked)?;
     print(match args.json {
         true => json(&seen)?,
         false => summary(&seen, into, synced),
@@ -70,13 +70,13 @@ pub fn copy(spec: StageSpec, store: &Path, asked: &AtomicBool) -> Result<String>
     let (into, synced) = (spec.into, spec.sync);
     let mut client = connect(store)?;
     let job = with_resume_hint(client.start_stage_job(spec, REPLY_TIMEOUT), store)?;
-    let seen = follow(&mut client, store, job, asked)?;
+    let seen = poll_until_done(&mut client, store, job, asked)?;
     outcome(&seen)?;
     Ok(summary(&seen, into, synced))
 }
 
 /// Looks at the job until it ends; tells its lines as they come, and gives it with all of them.
-fn follow(
+fn poll_until_done(
     client: &mut ControlClient,
     store: &Path,
     job: u64,

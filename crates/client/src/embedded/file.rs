@@ -1,7 +1,7 @@
 //! An open file of the backend in the server's process.
 //!
-//! Invariant: what programs of the mount have written is fetched from the kernel before a call reads or changes the file, and they
-//! see what was changed once it is published.
+//! Invariant: before a call reads or changes the file, the kernel's dirty pages of it are written back. Programs on the mount see the
+//! call's changes once these are published.
 use super::EmbeddedClient;
 use bytes::Bytes;
 use forebay_server::delegate::{

@@ -1,4 +1,4 @@
-//! The link of one client: a session at its server, and another one once that has ended.
+//! A client's link to its server: opens a session, and a new one when that has ended.
 use super::LinkFile;
 use super::address::find_socket;
 use super::connection::BulkTransfer;

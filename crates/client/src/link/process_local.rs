@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// See the head of this file.
 pub(crate) struct ProcessLocal<T> {
     /// Never null; made by `Box::into_raw`.
-    current: AtomicPtr<OfProcess<T>>,
+    current: AtomicPtr<PerProcessSlot<T>>,
 }
 
-struct OfProcess<T> {
+struct PerProcessSlot<T> {
     process: u32,
     value: T,
 }
@@ -26,7 +26,7 @@ pub(crate) fn this_process() -> u32 {
 impl<T> ProcessLocal<T> {
     pub fn new(value: T) -> ProcessLocal<T> {
         let process = this_process();
-        let current = Box::into_raw(Box::new(OfProcess { process, value }));
+        let current = Box::into_raw(Box::new(PerProcessSlot { process, value }));
         ProcessLocal {
             current: AtomicPtr::new(current),
         }
@@ -42,7 +42,7 @@ impl<T> ProcessLocal<T> {
             return &current.value;
         }
         let value = inherit(&current.value);
-        let new = Box::into_raw(Box::new(OfProcess { process, value }));
+        let new = Box::into_raw(Box::new(PerProcessSlot { process, value }));
         let (acquire, release) = (Ordering::Acquire, Ordering::AcqRel);
         let won = self.current.compare_exchange(seen, new, release, acquire);
         let current = match won {

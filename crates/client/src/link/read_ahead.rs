@@ -5,7 +5,7 @@
 //! file's change counter has not moved: then a read made at the server would return the same.
 //!
 //! Invariants:
-//! - Bytes kept from an earlier reply are given out only while their mark is current.
+//! - Bytes kept from an earlier reply are given out only while the file's change counter has the value that came with them (their *mark*).
 //! - One window a file, of at most [`SHARED_BYTES`].
 use super::request::{MAX_RECORDS, StridedRecords};
 use super::wire::{MAX_INLINE_BYTES, SHARED_BYTES};

@@ -1,6 +1,7 @@
-//! Small reads of one open file: what came ahead, and the request for what follows, which is on its way meanwhile.
+//! Small reads of one open file, pipelined: a buffer of bytes that came ahead, and one request for the next ones on its way.
 //!
-//! Invariant: bytes of a reply that was asked for before the read began are given out only if their mark is current after that.
+//! Invariant: bytes of a reply that was asked for before the read began are given out only if the file's change counter still has the
+//! value that came with them (their *mark*).
 use super::connection::BulkTransfer;
 use super::error::{CallError, LinkError};
 use super::read_ahead::ReadAhead;

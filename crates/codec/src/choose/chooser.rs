@@ -1,7 +1,7 @@
 //! A file's choice, kept for some containers: sampling each would take longer than it gains.
 //!
-//! It is made anew after [`FIRST_KEPT_CONTAINERS`] containers, twice as many each time that the codec stays the same, or once a container became much
-//! longer or shorter than the first one of this choice.
+//! The codec is chosen again after [`FIRST_KEPT_CONTAINERS`] containers, and each time that the same one wins after twice as many. It is
+//! also chosen again once a container's ratio differs much from that of the first one after the last choice.
 use super::{CodecChoice, CostModel, choose, choose_with};
 use crate::container::{Codec, EncodedContainer, StoredForm};
 use crate::error::CodecError;

@@ -5,11 +5,14 @@
 //! | `guess` | which numbers the bytes are |
 //! | `chooser` | a file's choice, kept for some containers |
 //!
-//! For fewest bytes, [`FieldCodec`] is taken without a trial where the guess says that the bytes are numbers, and neither bytes nor values
-//! repeat in two pieces. Else few pieces are encoded by those codecs that may win, and that is taken which costs least: bytes, or seconds
-//! of writing and reading by the model of [`cost`](crate::cost), with speeds that the caller has measured. Where values repeat, the whole
-//! container is a trial, for a sample does not show what a dictionary is worth; [`CodecChooser::encode`] uses what that encoded. Not
-//! tried: Pcodec (what it saves beyond [`FieldCodec`] does not pay for its time), and Zstandard on numbers in which LZ4 finds no repetition. A hint names the codec, or parts of the layout; what it leaves open is sampled.
+//! For fewest bytes, [`FieldCodec`] is taken without a trial if the guess says that the bytes are numbers, and neither bytes nor values
+//! repeat in two pieces. Otherwise each candidate codec encodes a few sample pieces, and the cheapest one is chosen: fewest bytes, or
+//! least time of writing and reading by the model of [`cost`](crate::cost), with speeds that the caller has measured. If values repeat,
+//! the trial encodes the whole container, because a small sample understates the gain of a dictionary; [`CodecChooser::encode`] then
+//! reuses the output of that trial.
+//!
+//! Not tried: Pcodec (what it saves beyond [`FieldCodec`] does not pay for its time), and Zstandard on numbers in which LZ4 finds no
+//! repetition. A hint names the codec, or parts of the layout; what it leaves open is sampled.
 mod chooser;
 mod guess;
 

@@ -1,6 +1,6 @@
 //! The loops over numbers, compiled a second time for processors that shift, mask and count zeros in one instruction each (BMI,
 //! LZCNT) and have registers of 32 bytes (AVX2). It is the same code, so that both give the same bytes.
-//! Only how bits are taken out of a word differs: that instruction (BEXTR) compilers do not use by themselves.
+//! Only bits are extracted from a word in another way: compilers do not emit that instruction (BEXTR) by themselves.
 use super::FieldError;
 use super::decode::WordDecoder;
 use super::decode_piece::PieceJob;

@@ -1,4 +1,4 @@
-//! The `field` codec: floats by what their neighbours let expect, in pieces of 4 KiB that are decoded alone.
+//! The `field` codec: predicts each float from its neighbours and stores the residual, in pieces of 4 KiB that are decoded alone.
 //!
 //! | module | what |
 //! |---|---|

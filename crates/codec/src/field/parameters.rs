@@ -18,8 +18,8 @@
 //! | 3 | if `Window`: `raw` (1), `lowest` (2) |
 //! | 3 | if tables are used by the symbol before: the thresholds |
 //! | | a code for each table (`huffman` has the grid) |
-//! | | if the source is a dictionary: it (`dictionary` has the grid) |
-//! | 4 each | if the source has a base: of each piece, the CRC32C of the base's bytes at its place |
+//! | | if the source is a dictionary: the packed dictionary (`dictionary` has the grid) |
+//! | 4 each | if numbers are differences from a *base*, the same bytes of an earlier checkpoint: the CRC32C of the base's bytes of each piece |
 //!
 //! Invariant: what is parsed names no symbol that the map lacks and no shift or row out of range, and nothing follows it.
 use super::FieldError;

@@ -1,4 +1,5 @@
-//! Predictors: what a value is expected to be, from values before it in its lane. Coded is the residual, which wraps.
+//! Predictors: what a value is expected to be, from values before it in its lane. What is stored is the residual: the value less what
+//! was expected, modulo two to the power of its bits.
 //!
 //! With `s` the stride, `x` a lane, and `d[i] = x[i] - x[i-s]`:
 //!
@@ -10,8 +11,8 @@
 //! | `Second` | `x[i-s] + d[i-s]`: a line | smooth |
 //! | `Third` | `x[i-s] + 2 d[i-s] - d[i-2s]`: a parabola | very smooth |
 //!
-//! Before that, the numbers of a piece may be those less the ones a row before: with `First`, a value is then expected where a plane
-//! through its neighbours before and above is (the Lorenzo predictor).
+//! Optionally, the element one row before is first subtracted from each element of the piece. With `First`, a value is then expected
+//! where a plane through its neighbours before and above is (the Lorenzo predictor).
 //!
 //! The first value of a lane is its reference, in the head of the piece. The other values before `s` are expected to be the one
 //! just before; those before `2s` `x[i-s]`; those before `3s` what `Second` expects, if the predictor is `Third`.

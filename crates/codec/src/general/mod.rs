@@ -1,8 +1,8 @@
 //! Codecs of other crates behind the one trait: Zstandard, LZ4 and Pcodec.
 //!
-//! Zstandard and LZ4 see bytes. Of numbers the bytes of equal significance resemble each other, not those of one number, so both
-//! are also here behind a *shuffle*, which puts these together. Each piece is a block of its own: 4 KiB is little for Zstandard, whose
-//! tables each piece carries again; a dictionary for all pieces would need training longer than encoding takes.
+//! Zstandard and LZ4 see bytes. In arrays of numbers, bytes of the same significance are similar to each other, and those within one
+//! number are not. So both also exist behind a *shuffle*, which groups bytes by significance. Each piece is a block of its own: 4 KiB is
+//! little for Zstandard, whose tables each piece carries again; a dictionary for all pieces would need training longer than encoding takes.
 //!
 //! ```text
 //!  no parameters in the head

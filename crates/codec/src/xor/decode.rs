@@ -1,7 +1,7 @@
 //! Decoding (Algorithm 2), of whole pieces or from the reference point before a value.
 //!
 //! A value's bits are read as the low part of the eight bytes in which they begin. Where these would go beyond the piece, zeros are
-//! read: what a damaged code says is never an access outside, and at its end a part must have used the bits there are.
+//! read, so a damaged code never reads out of bounds. A part is refused if its values do not use exactly the bits it has.
 use super::{MAX_STRIDE, PARAMETERS_LEN, WIDTHS, load, points};
 use crate::container::head::ContainerHead;
 use crate::container::{PIECE_LEN, PieceEdges};

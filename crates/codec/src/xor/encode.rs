@@ -3,8 +3,8 @@
 //! The widths of a container come from a histogram of the values' widths in every eighth piece: adjacent widths are merged, each time the two
 //! that add the fewest bits, until 16 are left.
 //!
-//! The inner loop has no branch but its own: a value's code and width come from one table, its bits go over those of the value
-//! before in one word, of which eight bytes are stored and the whole ones are kept.
+//! The inner loop has no branch. One look into a table gives a value's code and width. The bits are put behind those of the value before
+//! in a word of 64 bits, all of which is stored; the output position advances by the complete bytes only.
 use super::{PARAMETERS_LEN, WIDTHS, load};
 use crate::container::{EncodedContainer, PIECE_LEN, PieceEdges};
 use crate::cpu::dispatch;

@@ -4,8 +4,8 @@
 //! blocked, the sample is the disk's rate. Otherwise the writer had other work, such as encoding, and the sample is a lower bound: it
 //! may raise the estimate but not lower it.
 //!
-//! Where the kernel takes bytes into its cache and nobody waits for the disk, that is the rate of memory; this is meant: then nothing
-//! is gained by writing less.
+//! If the page cache absorbs the writes, the measured rate is that of memory. This is intended: the disk is then not the bottleneck, and
+//! compression would not make writes faster.
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 

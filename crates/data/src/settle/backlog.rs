@@ -97,7 +97,7 @@ impl SettleBacklog {
     }
 
     /// A writer begins (`true`) or ends to wait for room.
-    pub fn hurry(&self, is_waiting: bool) {
+    pub fn set_writer_waiting(&self, is_waiting: bool) {
         let mut waiting = self.background.lock();
         match is_waiting {
             true => waiting.urgent += 1,
@@ -278,10 +278,10 @@ mod tests {
         let backlog = SettleBacklog::default();
         backlog.note(7, 0, 50);
         assert!(backlog.wait(None));
-        backlog.hurry(true);
+        backlog.set_writer_waiting(true);
         // Else it would not return.
         assert!(backlog.wait(Some(Duration::from_secs(1 << 30))));
-        backlog.hurry(false);
+        backlog.set_writer_waiting(false);
         assert!(backlog.wait(Some(Duration::from_millis(1))));
     }
 }

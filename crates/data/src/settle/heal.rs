@@ -6,8 +6,8 @@
 //! itself is not read.
 //!
 //! To heal a chunk, its container is moved: the other chunks are copied as they are, this one is written from the new bytes. Then
-//! all spans that name it can be read again. An encoded container becomes plain: what can be decoded of it is, and the bytes that
-//! cannot, except the new ones, stay damaged: their chunks keep the checksums of what they were.
+//! all spans that name it can be read again. An encoded container is rewritten as a plain one: chunks that decode are copied, and the
+//! healed one gets the new bytes. Chunks that do not decode stay damaged: they keep their checksums, so reads of them still fail.
 use super::Settler;
 use crate::container::{ChunkCounts, Container, ContainerId, ContainerMove, EncodedParts};
 use crate::pieces::ChecksummedPieces;

@@ -14,7 +14,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// The backlog, and what the foreground does.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Load {
+pub struct PacingInput {
     /// Bytes that were written since the store was opened and are not settled yet.
     pub backlog: u64,
     /// The bound of the backlog.
@@ -49,7 +49,7 @@ impl Pacer {
     }
 
     /// Whether the next step may be taken now.
-    pub fn may_step(&mut self, load: Load, now: Instant) -> bool {
+    pub fn may_step(&mut self, load: PacingInput, now: Instant) -> bool {
         if load.calls || load.writes != self.writes {
             (self.writes, self.busy) = (load.writes, Some(now));
         }
@@ -65,7 +65,7 @@ impl Pacer {
 }
 
 /// The longest pause before a step.
-fn longest_pause(load: Load) -> Duration {
+fn longest_pause(load: PacingInput) -> Duration {
     if load.is_urgent || load.backlog >= load.bound {
         return Duration::ZERO;
     }
@@ -84,11 +84,11 @@ fn longest_pause(load: Load) -> Duration {
 mod tests {
     use super::*;
 
-    fn load(backlog: u64) -> Load {
-        Load {
+    fn load(backlog: u64) -> PacingInput {
+        PacingInput {
             backlog,
             bound: 1000,
-            ..Load::default()
+            ..PacingInput::default()
         }
     }
 
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!((pause(0), pause(500)), (MAX_PAUSE, MAX_PAUSE));
         assert!(pause(600) < MAX_PAUSE && pause(900) < pause(600));
         assert_eq!((pause(1000), pause(5000)), (Duration::ZERO, Duration::ZERO));
-        let urgent = Load {
+        let urgent = PacingInput {
             is_urgent: true,
             ..load(1)
         };
@@ -113,14 +113,14 @@ mod tests {
         let (mut steps, mut writes) = (0, 0);
         while now < start + 20 * MAX_PAUSE {
             writes += 1;
-            let busy = Load { writes, ..load(1) };
+            let busy = PacingInput { writes, ..load(1) };
             steps += u32::from(pacer.may_step(busy, now));
             now += IDLE_CHECK_INTERVAL;
         }
         assert!((19..=20).contains(&steps), "{steps} steps");
         // The burst ends, with a step that takes no pause.
-        let quiet = Load { writes, ..load(1) };
-        let hurried = Load {
+        let quiet = PacingInput { writes, ..load(1) };
+        let hurried = PacingInput {
             is_urgent: true,
             ..quiet
         };
@@ -128,12 +128,12 @@ mod tests {
         let look = |pacer: &mut Pacer, after| pacer.may_step(quiet, now + after);
         assert!(!look(&mut pacer, MAX_PAUSE / 2));
         assert!(look(&mut pacer, IDLE_AFTER) && look(&mut pacer, IDLE_AFTER));
-        let calls = Load {
+        let calls = PacingInput {
             calls: true,
             ..quiet
         };
         assert!(!pacer.may_step(calls, now + 2 * IDLE_AFTER));
-        let hurried = Load {
+        let hurried = PacingInput {
             calls: true,
             ..hurried
         };

@@ -24,7 +24,7 @@ impl Settler {
             }
             return false;
         }
-        self.backlog.hurry(true);
+        self.backlog.set_writer_waiting(true);
         let until = Instant::now() + ROOM_WAIT;
         // One failed round may have begun before. The second began after, so settling frees nothing.
         let failures = self.rounds_without_progress.load(Relaxed);
@@ -40,7 +40,7 @@ impl Settler {
                 break false;
             }
         };
-        self.backlog.hurry(false);
+        self.backlog.set_writer_waiting(false);
         found
     }
 

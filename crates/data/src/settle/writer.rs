@@ -1,7 +1,7 @@
 //! Writes new chunks to containers, one after the other, encoded where that makes them shorter (`container/encoder`).
 //!
-//! A container that may be encoded holds the chunks of one log, whose numbers begin at the same places; but few chunks of several
-//! logs share one, because a container has records and a head of its own.
+//! A container that may be encoded holds chunks of one log only, because their numbers begin at the same places. Logs with few chunks
+//! share a container, because each container costs records and a head.
 //!
 //! Invariant: written containers count in their segment as reserved until they are handed over. If the writer is dropped before,
 //! their space is given back.

@@ -29,7 +29,7 @@ impl ByteTransport for MpiTransport {
     const START_ADVICE: &'static str =
         "start the servers with the mpirun or srun of the MPI they were built for";
     /// MPI libraries do not look everywhere each time.
-    const LOOKS_AFTER_PAUSE: usize = 2;
+    const POLLS_AFTER_PAUSE: usize = 2;
     type Error = MpiError;
     type PendingSend = PendingSend;
     type PendingReceive = PendingReceive;

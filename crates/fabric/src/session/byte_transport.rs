@@ -43,7 +43,7 @@ pub trait ByteTransport: 'static {
     /// What to do if it does not start.
     const START_ADVICE: &'static str;
     /// Looks for arrivals after a pause before nothing is taken for found; at least 1.
-    const LOOKS_AFTER_PAUSE: usize;
+    const POLLS_AFTER_PAUSE: usize;
     /// Why a call failed, in the transport's words.
     type Error: std::error::Error;
     /// Bytes on their way out. Dropping it gives them up.

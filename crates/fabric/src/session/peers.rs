@@ -107,14 +107,14 @@ impl Peers {
         changed.is_ok()
     }
 
-    pub fn heard(&self, rank: Rank) {
+    pub fn record_activity(&self, rank: Rank) {
         if let Some(state) = self.states.get(rank as usize) {
             let now = self.start.elapsed().as_millis() as u64;
             state.heard.store(now, Ordering::Relaxed);
         }
     }
 
-    pub fn silence(&self, rank: Rank) -> Duration {
+    pub fn time_since_activity(&self, rank: Rank) -> Duration {
         let Some(state) = self.states.get(rank as usize).filter(|_| rank != self.own) else {
             return Duration::ZERO;
         };
@@ -125,7 +125,7 @@ impl Peers {
     /// Counts everyone as just heard.
     pub fn reset_silence(&self) {
         for rank in 0..self.size() {
-            self.heard(rank);
+            self.record_activity(rank);
         }
     }
 
@@ -133,7 +133,7 @@ impl Peers {
         let peer = |rank| Peer {
             rank,
             health: self.health(rank),
-            silent: self.silence(rank),
+            silent: self.time_since_activity(rank),
         };
         (0..self.size()).map(peer).collect()
     }

@@ -29,7 +29,7 @@ pub enum SessionEnd {
 /// Commands or arrivals taken before looking at the rest.
 const BATCH: usize = 64;
 /// Looks while spinning before the clock is read again.
-const LOOKS_PER_CLOCK_READ: usize = 20;
+const POLLS_PER_CLOCK_READ: usize = 20;
 
 /// The state of the progress thread.
 pub(super) struct ProgressLoop<T: ByteTransport> {
@@ -87,7 +87,7 @@ impl<T: ByteTransport> ProgressLoop<T> {
     pub fn run(mut self) -> SessionEnd {
         self.peers.reset_silence();
         let mut last_work = Instant::now();
-        let mut looks = LOOKS_PER_CLOCK_READ;
+        let mut looks = POLLS_PER_CLOCK_READ;
         while !self.is_over() {
             let (mut work, mut heard) = (false, false);
             for _ in 0..looks {
@@ -102,14 +102,14 @@ impl<T: ByteTransport> ProgressLoop<T> {
             self.tick(now, work | heard);
             if work {
                 last_work = now;
-                looks = LOOKS_PER_CLOCK_READ;
+                looks = POLLS_PER_CLOCK_READ;
                 continue;
             }
             let moving = self.links.iter().any(Link::is_moving);
             let pause = self.transport.pause(now - last_work, moving);
             looks = match pause {
-                Pause::Spin => LOOKS_PER_CLOCK_READ,
-                Pause::Yield | Pause::Sleep(_) => T::LOOKS_AFTER_PAUSE,
+                Pause::Spin => POLLS_PER_CLOCK_READ,
+                Pause::Yield | Pause::Sleep(_) => T::POLLS_AFTER_PAUSE,
             };
             match pause {
                 Pause::Spin => std::hint::spin_loop(),
@@ -204,7 +204,7 @@ impl<T: ByteTransport> ProgressLoop<T> {
                     // The transport names processes of this job only.
                     let from = self.members[process as usize];
                     if self.peers.health(from) != Health::Dead {
-                        self.peers.heard(from);
+                        self.peers.record_activity(from);
                         self.links[from as usize].begin(first);
                     } else {
                         // Whoever was declared dead stays dead; what it sends is taken and forgotten, and it is told why.
@@ -240,7 +240,7 @@ impl<T: ByteTransport> ProgressLoop<T> {
                 let only_beats = !arrived.is_empty() && arrived.iter().all(beat);
                 any |= moved.sent | (moved.received && !only_beats);
                 if moved.received {
-                    self.peers.heard(from);
+                    self.peers.record_activity(from);
                 }
             }
             for frame in arrived {
@@ -346,7 +346,7 @@ impl<T: ByteTransport> ProgressLoop<T> {
             if !self.peers.is_alive(rank) {
                 continue;
             }
-            let silent = self.peers.silence(rank);
+            let silent = self.peers.time_since_activity(rank);
             if silent > self.timing.limit && !busy {
                 self.declare_dead(rank, &format!("silent for {silent:?}"));
             } else if now.saturating_duration_since(self.links[rank as usize].last_sent)

@@ -43,7 +43,7 @@ impl MountCaches for BypassAccess {
 }
 
 /// Registers the mount to be notified of accesses around it.
-pub(super) fn follow(ctx: &Arc<MountContext>) {
+pub(super) fn register_mount_caches(ctx: &Arc<MountContext>) {
     if ctx.policy.alone {
         let mount = BypassAccess(Arc::downgrade(ctx));
         ctx.delegate

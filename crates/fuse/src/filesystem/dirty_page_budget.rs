@@ -14,7 +14,7 @@ const TIGHT: u64 = 2;
 /// A store with room for fewer at its start has the kernel keep nothing.
 const LEAST_AT_START: u64 = 4;
 /// The store's room is looked at whenever this share of the most that the kernel keeps has arrived.
-const LOOK_SHARE: u64 = 16;
+const SPACE_CHECK_FRACTION: u64 = 16;
 
 /// See the head of this file. Sizes in bytes.
 #[derive(Default)]
@@ -48,7 +48,7 @@ impl DirtyPageBudget {
     /// Whether it is time to look at the store's room, with `len` bytes more.
     pub(super) fn is_due(&self, len: u64) -> bool {
         let arrived = self.arrived.fetch_add(len, Ordering::Relaxed) + len;
-        self.is_tight() || arrived >= self.most_kept() / LOOK_SHARE
+        self.is_tight() || arrived >= self.most_kept() / SPACE_CHECK_FRACTION
     }
 
     /// Notes that the store has `free` bytes of room. Whether it has become tight.

@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Time in which a program's thread takes a reply that is ready.
-const TAKE_LIMIT: Duration = Duration::from_millis(20);
+const REPLY_PICKUP_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// From now on the kernel hears of what other nodes do, as far as they say so.
-pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<DirectoryMoveState>) {
+pub(super) fn register_invalidations(ctx: &Arc<MountContext>, places: &Arc<DirectoryMoveState>) {
     let weak = (Arc::downgrade(ctx), Arc::downgrade(places));
     let invalidator = move |invalidation: KernelInvalidation, told: InvalidationDone| {
         let (Some(ctx), Some(places)) = (weak.0.upgrade(), weak.1.upgrade()) else {
@@ -71,7 +71,7 @@ fn drop_attributes(ctx: &MountContext, fid: Fid, told: InvalidationDone) {
         Ok(true) => told(Ok(())),
         // The kernel does not know the inode. Perhaps it has the answer and is about to make it: then the lease has to run out.
         Ok(false) => {
-            let left = (LEASE_TERM + TAKE_LIMIT).saturating_sub(given.elapsed());
+            let left = (LEASE_TERM + REPLY_PICKUP_TIMEOUT).saturating_sub(given.elapsed());
             if left.is_zero() {
                 return told(Ok(()));
             }
@@ -98,7 +98,7 @@ fn expire_entry(
 ) {
     let expire = || caches.expire_entry(parent, OsStr::from_bytes(name));
     let expired = expire();
-    let left = TAKE_LIMIT.saturating_sub(given.elapsed());
+    let left = REPLY_PICKUP_TIMEOUT.saturating_sub(given.elapsed());
     if expired.is_ok() && !left.is_zero() {
         // A thread that looks the name up may have its answer, and not have taken it yet: it would set a new time-out.
         std::thread::sleep(left);

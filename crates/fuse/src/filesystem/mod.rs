@@ -17,7 +17,7 @@
 //! | `locks` | `fcntl` and `flock` over several members |
 //! | `team` | the directory of teams, and the calls of teams |
 //! | `listings` | open directories |
-//! | `attrs`, `names`, `xattrs` | changes that the kernel leaves rules for |
+//! | `attrs`, `names`, `xattrs` | setting attributes, names, extended attributes; the checks of POSIX that the kernel leaves to the file system |
 //! | `page_fill_threads` | how many threads put pages into the kernel's page cache |
 //! | `task_threads` | threads for tasks that may wait, in place of those that answer requests |
 //!
@@ -89,8 +89,8 @@ impl Filesystem {
             ctx: ctx.clone(),
             places: Arc::default(),
         };
-        invalidation::follow(&ctx, &moves.places);
-        bypass::follow(&ctx);
+        invalidation::register_invalidations(&ctx, &moves.places);
+        bypass::register_mount_caches(&ctx);
         Filesystem {
             files: FileRequests { ctx: ctx.clone() },
             changes: HeldReplies { ctx: ctx.clone() },

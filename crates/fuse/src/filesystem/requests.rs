@@ -32,7 +32,7 @@ use std::time::Duration;
 const NO_NAME: &str = "(no name)";
 
 /// Of the two inodes of a request the one that refuses it, if one does.
-fn own_or(fid: Fid, other: Fid) -> Fid {
+fn refused_inode_or(fid: Fid, other: Fid) -> Fid {
     if fid == TEAM_DIRECTORY { fid } else { other }
 }
 
@@ -156,7 +156,7 @@ impl Handler for Filesystem {
     fn link(&self, req: &Request, file: Fid, name: &OsStr, reply: Reply<EntryAnswer>) {
         let call = CallInfo::on(Action::Link, file).to(req.fid, name);
         let record = self.ctx.recording.record(req, call);
-        let answer = attempt("link", own_or(req.fid, file), || {
+        let answer = attempt("link", refused_inode_or(req.fid, file), || {
             self.ctx.delegate.names.link(file, req.fid, name.as_bytes())
         });
         record.end(&answer);
@@ -186,7 +186,7 @@ impl Handler for Filesystem {
             .ctx
             .recording
             .record(req, CallInfo::at(Action::Rename, req.fid, name));
-        let answer = attempt("rename", own_or(to, req.fid), || {
+        let answer = attempt("rename", refused_inode_or(to, req.fid), || {
             names::rename(&self.ctx.delegate, req, &rename)
         });
         let mut moved = Vec::new();

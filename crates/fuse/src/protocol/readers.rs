@@ -24,7 +24,7 @@ const SMALL_REQUEST: usize = 20 << 10;
 /// After this many small writes in a row one reader serves them.
 const MIN_SMALL_WRITES: u32 = 32;
 /// Every this many requests the last reader checks whether the next one is already waiting.
-const REQUESTS_A_LOOK: u32 = 8;
+const REQUESTS_PER_CHECK: u32 = 8;
 /// A reader that found one waiting at this many checks in a row is a bottleneck.
 const MIN_BUSY_LOOKS: u32 = 4;
 
@@ -48,7 +48,7 @@ pub(super) struct BacklogDetector {
 impl BacklogDetector {
     /// Counts a request. Whether the reader is a bottleneck. `more_wait`: whether another request is waiting.
     fn is_busy(&mut self, more_wait: impl FnOnce() -> bool) -> bool {
-        self.requests = (self.requests + 1) % REQUESTS_A_LOOK;
+        self.requests = (self.requests + 1) % REQUESTS_PER_CHECK;
         if self.requests > 0 {
             return false;
         }
@@ -176,11 +176,11 @@ mod tests {
                 })
                 .count()
         };
-        assert_eq!(requests(true, REQUESTS_A_LOOK * MIN_BUSY_LOOKS - 1), 0);
+        assert_eq!(requests(true, REQUESTS_PER_CHECK * MIN_BUSY_LOOKS - 1), 0);
         assert_eq!(requests(true, 1), 1);
-        assert_eq!(requests(true, 3 * REQUESTS_A_LOOK), 3);
-        assert_eq!(requests(false, REQUESTS_A_LOOK), 0);
-        assert_eq!(requests(true, REQUESTS_A_LOOK), 0);
+        assert_eq!(requests(true, 3 * REQUESTS_PER_CHECK), 3);
+        assert_eq!(requests(false, REQUESTS_PER_CHECK), 0);
+        assert_eq!(requests(true, REQUESTS_PER_CHECK), 0);
         assert_eq!(looked, MIN_BUSY_LOOKS + 5);
     }
 
@@ -234,7 +234,7 @@ mod tests {
             looked.get()
         };
         writes(2 * MIN_SMALL_WRITES);
-        assert_eq!(writes(10 * REQUESTS_A_LOOK), 10);
+        assert_eq!(writes(10 * REQUESTS_PER_CHECK), 10);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Between two looks of the watch.
 const WATCH_INTERVAL: Duration = Duration::from_millis(10);
 /// After this many checks without a request the watch sleeps until there is one.
-const QUIET_LOOKS: u32 = 10;
+const IDLE_CHECKS: u32 = 10;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -140,7 +140,7 @@ impl ReadingThreads {
                 (seen, looks) = (taken, 0);
             } else if self.reading.load(SeqCst) == 0 {
                 return true;
-            } else if looks < QUIET_LOOKS {
+            } else if looks < IDLE_CHECKS {
                 looks += 1;
             } else {
                 self.quiet.store(true, SeqCst);

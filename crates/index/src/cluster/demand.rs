@@ -9,7 +9,7 @@ const LEVEL: u64 = 1000;
 ///
 /// Invariant: every request that was added is in exactly one round.
 #[derive(Debug)]
-pub struct Demand<R> {
+pub struct PendingBlockReads<R> {
     alpha: Alpha,
     /// Requests by block, and what they count.
     waiting: BTreeMap<u32, (u64, Vec<R>)>,
@@ -30,10 +30,10 @@ pub struct ReadRound<R> {
     pub requests: Vec<(u32, Vec<R>)>,
 }
 
-impl<R> Demand<R> {
+impl<R> PendingBlockReads<R> {
     /// No requests yet.
-    pub fn new(alpha: Alpha) -> Demand<R> {
-        Demand {
+    pub fn new(alpha: Alpha) -> PendingBlockReads<R> {
+        PendingBlockReads {
             alpha,
             waiting: BTreeMap::new(),
             count: 0,
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_densest_region_comes_first_and_takes_what_arrived_meanwhile() {
-        let mut demand = Demand::new(Alpha::default());
+        let mut demand = PendingBlockReads::new(Alpha::default());
         for (block, request) in [
             (0, 'a'),
             (1, 'b'),
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn another_level_of_requests_clusters_anew() {
-        let mut demand = Demand::new(Alpha::default());
+        let mut demand = PendingBlockReads::new(Alpha::default());
         for block in [0, 5, 9] {
             demand.add(block, 1, ());
         }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_request_counts_as_many_as_told() {
-        let mut demand = Demand::new(Alpha::default());
+        let mut demand = PendingBlockReads::new(Alpha::default());
         demand.add(0, 1, 'a');
         demand.add(7, 3, 'b');
         demand.add(20, 1, 'c');
@@ -206,7 +206,7 @@ mod tests {
             unit in 1u32..20,
         ) {
             let widen = |r: Region| Region { first: r.first / unit * unit, last: r.last / unit * unit + unit - 1 };
-            let mut demand = Demand::new(Alpha::new(a).unwrap());
+            let mut demand = PendingBlockReads::new(Alpha::new(a).unwrap());
             let (mut added, mut served) = (Vec::new(), Vec::new());
             let mut take = |round: ReadRound<(u32, usize)>| {
                 for (block, requests) in round.requests {

@@ -9,10 +9,10 @@
 //! | `file` | the slices of a file, as far as they are known |
 //! | `streams` | whether a new extent may continue a stored one |
 //!
-//! The coverage of a file is tracked from its second change on, or from the first if that has many pieces. If nothing of
-//! it is stored then, all of it is known; else a page is read once puts have met it often enough. From then on every
-//! batch is applied here too, under the lock under which a reader of pages takes its view. A batch that was made and
-//! never applied therefore leaves no trace.
+//! The coverage of a file is tracked from its second change on, or from the first if that has many pieces. If the file has no extents
+//! then, its coverage is complete; else a page is loaded from the index once puts have met it often enough. From then on every batch is
+//! applied here too, under the lock that loading a page takes for its view of the index. A batch that was made and never applied
+//! therefore leaves no trace.
 //!
 //! # Invariants
 //! - What is called free is free: no stored byte, and no extent to join with. The converse does not hold: after a removal, or

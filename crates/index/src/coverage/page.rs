@@ -6,8 +6,8 @@
 //!  Bits:         some byte of a unit is stored (`bits`); units as long as the pieces that are written allow
 //! ```
 //!
-//! Invariant: a byte that was covered is covered, until the page is forgotten. Bits may tell of more: a range that does
-//! not begin and end with units is rounded outwards to whole ones. Lists are exact, however long they are.
+//! Invariant: a stored byte is reported as stored until the page is evicted. Lists are exact, however long they are. Bits may report
+//! bytes that are not stored, because ranges are rounded outwards to whole units.
 use super::bits::{Adjacency, Bits, PAGE_END, common};
 
 /// Bits are not made finer if that took more than this many bytes.

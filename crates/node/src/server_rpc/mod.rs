@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants: a request is answered by a thread of its own, so a slow reply holds up nothing else; a server answers from its
-//! own state and calls no other server for it, so requests cannot form a cycle. A service in one process asks as one of
-//! several does, and there is nobody to answer.
+//! own state and calls no other server for it, so requests cannot form a cycle. A service in one process runs the same code with no
+//! peers.
 pub mod messages;
 
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank, Replier, local};

@@ -97,7 +97,7 @@ impl LedJob {
     ///
     /// # Errors
     /// If there is no descriptor or thread to be had.
-    pub fn follow(self: &Arc<LedJob>, asker: u32) -> Result<(), String> {
+    pub fn cancel_with_asker(self: &Arc<LedJob>, asker: u32) -> Result<(), String> {
         let job = self.clone();
         let open = on_exit(asker, "stage watch", move || job.report.cancel())?;
         *self.open.lock() = Some(open);

@@ -6,7 +6,7 @@
 //!
 //! Invariant: if one process stops, all stop.
 use super::job_member::JobMember;
-use super::launcher::{follow, mount_users, run_process, stop_event};
+use super::launcher::{events_from_signals, mount_users, run_process, stop_event};
 use super::server_paths::ServerPaths;
 use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, StartProgress};
 use super::{follow_parent, opening};
@@ -95,7 +95,7 @@ fn serve(start: &JobStart, report: &Reporter) -> Result<(), ServerFailure> {
     std::env::set_current_dir("/").or_fail("cannot change to /", "report this")?;
     let started = Arc::new(AtomicBool::new(false));
     let (sender, events) = mpsc::channel();
-    let input = follow(&sender, &started, launched, paths.rank)?;
+    let input = events_from_signals(&sender, &started, launched, paths.rank)?;
     let plan = ServerPlan {
         store: paths.store.clone(),
         points: vec![paths.point.clone()],
@@ -123,7 +123,7 @@ fn serve(start: &JobStart, report: &Reporter) -> Result<(), ServerFailure> {
         // Well or not: the failure says more.
         report_if_heard(report, ServerReport::Stopped(topology.member));
         if let Some(callers) = topology.callers.get() {
-            outlast_programs(callers, input, start.settings.stop_limit);
+            wait_for_command_exit(callers, input, start.settings.stop_limit);
         }
     }
     served
@@ -371,7 +371,7 @@ fn stop_when_alone(session: &Session, events: Sender<ServerEvent>) {
 /// Waits, after a stop before the command has ended, until it has. As long as the process that gets standard input runs, so does
 /// the launcher, on every machine, and dead mounts stay until that has ended. Slurm ends the processes that watch them with the step:
 /// there each server waits for the ranks of its machine itself.
-fn outlast_programs(callers: &BTreeSet<u32>, input: Option<Receiver<()>>, limit: Duration) {
+fn wait_for_command_exit(callers: &BTreeSet<u32>, input: Option<Receiver<()>>, limit: Duration) {
     let end = Instant::now() + limit;
     if let Some(input) = input {
         // Nothing is ever sent: it ends with the other end.

@@ -44,7 +44,7 @@ pub const COMMAND_OVER: &[u8] = b"over\n";
 /// Turns signals, and the end of what started the launcher, into events; before `started`, into the end of the process.
 ///
 /// For the process that gets standard input: what is disconnected once that has ended.
-pub(super) fn follow(
+pub(super) fn events_from_signals(
     events: &mpsc::Sender<ServerEvent>,
     started: &Arc<AtomicBool>,
     launched: bool,

@@ -82,7 +82,7 @@ impl CloseFinisher {
         }
         self.committer.publish(file)?;
         self.opens.tell_closes(file)?;
-        self.ctx.table.rest_if_done(file);
+        self.ctx.table.move_to_idle_if_unused(file);
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! Notes of one file: reads into the page cache that may have brought back pages which a write through the cache makes stale.
-//! `page_drops` says why they are needed.
+//! Notes of one file: the reads into the page cache that overlap an unfinished write through it. Such a read may have filled pages with
+//! the old bytes, so they must be dropped once more before the write is answered. `page_drops` says why.
 //!
 //! Invariants: reads are noted only while a handle that writes through the page cache is open. Noting begins with a drop of pages, and ends
 //! when such a write is answered while no drop is under way.

@@ -140,7 +140,7 @@ impl OpenFileTable {
             Some(file) => file.clone(),
             None => {
                 let idle = known.idle.pop(&attr.fid);
-                let new = || OpenFile::new(attr.clone(), self.changes.clone(), !self.forgot());
+                let new = || OpenFile::new(attr.clone(), self.changes.clone(), !self.evicted_unsynced_files());
                 let file = idle.unwrap_or_else(|| Arc::new(new()));
                 known.held.insert(attr.fid, file.clone());
                 file
@@ -158,19 +158,19 @@ impl OpenFileTable {
     pub fn unhold(&self, file: &Arc<OpenFile>) -> bool {
         let mut known = self.files.lock();
         file.state.lock().handles -= 1;
-        self.rest(&mut known, file)
+        self.move_to_idle(&mut known, file)
     }
 
     /// The file may have nothing left to do.
-    pub fn rest_if_done(&self, file: &Arc<OpenFile>) {
+    pub fn move_to_idle_if_unused(&self, file: &Arc<OpenFile>) {
         let mut known = self.files.lock();
         if known.held.contains_key(&file.fid) {
-            self.rest(&mut known, file);
+            self.move_to_idle(&mut known, file);
         }
     }
 
     /// Puts a file that nothing holds among the idle ones. `false`: it is left.
-    fn rest(&self, known: &mut KnownFiles, file: &Arc<OpenFile>) -> bool {
+    fn move_to_idle(&self, known: &mut KnownFiles, file: &Arc<OpenFile>) -> bool {
         let mut state = file.state.lock();
         if state.handles > 0 {
             return true;
@@ -201,7 +201,7 @@ impl OpenFileTable {
     }
 
     /// Whether files were forgotten that had commits not on disk: an fsync of a file that is new here must look for them.
-    pub fn forgot(&self) -> bool {
+    pub fn evicted_unsynced_files(&self) -> bool {
         self.forgot.load(Ordering::Relaxed)
     }
 

@@ -9,15 +9,15 @@
 //! | `Delegate` | `calls` | calls on handles: open, read, write, sync, release |
 //! | `TeamClient` | `team` | what the clients of a team ask for together |
 //! | `NamespaceClient` | `namespace` | names and attributes |
-//! | `KernelPages` | `kernel_pages`, `page_drops`, `drop_notes`, `page_fills`, `page_fill_gate` | which pages the kernel may cache, and when they are invalidated; those that it gets unasked |
+//! | `KernelPages` | `kernel_pages`, `page_drops`, `drop_notes`, `page_fills`, `page_fill_gate` | which pages the kernel may cache, and when they are invalidated; pages that are put into its cache before it asks |
 //! | `WriteBackCalls` | `write_back` | requests of a kernel that keeps dirty pages (FUSE writeback cache); one member only |
 //! | `LayerWriter` | `write`, `truncate` | writing; truncate, holes, preallocation |
 //! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
-//! | `OpenClient` | `opens` | opens as owners count them |
+//! | `OpenClient` | `opens` | opens and closes at the owners, who count what is open |
 //! | `LockClient`, `LockSessions` | `locks`, `lock_owners`, `deadlock`; `lock_sessions` | advisory locks, who holds what, deadlocks; sessions with the members that keep them |
 //! | `FileSyncer` | `sync` | bringing to disk |
 //! | `Prefetcher` | `prefetch` | fetching what will be read |
-//! | `ByteLocator` | `locate`, `file_description`, `stored_bytes` | which members store a file's bytes; the same for people; how they store them |
+//! | `ByteLocator` | `locate`, `file_description`, `stored_bytes` | which members store a file's bytes; the report of it for `forebay stat`; how the bytes are stored |
 //! | `LayerReader` | `read`, `runs`, `seek` | reading through the layers; data and holes |
 //! | `OwnerExtents` | `windows`, `patterns` | asking owners for extents and patterns |
 //! | `LayerMemory` | `memory` | keeping the layers of all files small |

@@ -15,9 +15,9 @@
 //! - *No read is missed*: a read is noted before it takes bytes, and a write checks the notes after its bytes can be read. So either the
 //!   read gets the new bytes, or the write finds its note.
 //!
-//! Notes end in two ways: with the answer to a write, and, of reads that were answered before, with a drop of all pages, which drops
-//! theirs. Such a drop spares only pages that an unanswered partial write has locked, and nobody has read these since. A read that is
-//! under way during a drop keeps its note.
+//! A note is removed when a write is answered. A drop of all pages also removes the notes of reads that were answered before it, because
+//! it drops the pages that these filled. Such a drop spares only pages that an unanswered partial write has locked, and nobody has read
+//! these since. A read that is under way during a drop keeps its note.
 use super::context::DelegateContext;
 use super::drop_notes::DropNotes;
 use super::handles::Handle;

@@ -78,7 +78,7 @@ impl OwnerExtents {
             }
             while from < range.end {
                 let end = (from / SLICE + 1).saturating_mul(SLICE).min(stale.end);
-                let owner = self.keeper(file, from);
+                let owner = self.extent_owner(file, from);
                 let (extents, more) = self.ask_owner(file, owner, from..end, limit, generation)?;
                 let covered = match extents.last() {
                     Some(last) if more => last.end(),
@@ -139,7 +139,7 @@ impl OwnerExtents {
     }
 
     /// The member that has the extents there.
-    fn keeper(&self, file: &OpenFile, offset: u64) -> Member {
+    fn extent_owner(&self, file: &OpenFile, offset: u64) -> Member {
         let owner = file.fid.owner();
         match file.state.lock().attr.layout {
             ExtentLayout::Patterned => owner,

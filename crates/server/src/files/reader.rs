@@ -11,7 +11,7 @@
 //! If P > V the reader takes a new view and asks all members again: it may have read the older state elsewhere. If no
 //! answer had P > V, all of them showed exactly the commits up to V.
 //!
-//! Of a file with patterns the owner answers all of it, by what index and patterns say together (`patterns`), of one moment.
+//! For a file with patterns, the owner alone answers for all slices, from one consistent view of index and patterns (`patterns`).
 //!
 //! While the owner cannot be reached and a part is staged here, the answer is an error: which content is right is not known.
 use super::context::MemberContext;

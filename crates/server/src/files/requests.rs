@@ -1,5 +1,5 @@
-//! The requests about file content that this member answers. A POSIX error names what is wrong; `Replan` says: plan again from a
-//! new view; others are failures. Opens are counted by member.
+//! The requests about file content that this member answers. A POSIX error is an outcome for the caller; `Replan` asks for a new commit
+//! plan from a new view of the file; every other error is a failure of storage or transport. Opens are counted by member.
 use super::FileContent;
 use super::records::CommitId;
 use crate::inodes::leases::{LeaseChange, LeasedObject};

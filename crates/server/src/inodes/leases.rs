@@ -7,7 +7,7 @@
 //! # Invariants
 //! 1. While a [`LeaseChange`] exists, its objects are leased to nobody, except perhaps to the node that asked for the change. That
 //!    node has its own kernel drop them before the request returns (`delegate/kernel_leases.rs`).
-//! 2. A lease is recorded before the value is read. So a change that did not find the lease to revoke it is already in the value.
+//! 2. A lease is recorded before the value is read. So if a change found no lease to revoke, the value that is read includes the change.
 //! 3. A lease is remembered for [`REMEMBERED`] at least: the term, and time for a slow reply to the kernel.
 //! 4. After a revocation an object is *contended* ([`LeaseContention`]). It is leased again once it has not been changed for a while;
 //!    that time doubles with each revocation, up to a limit. Before that it is leased only to a node that alone changes it. So

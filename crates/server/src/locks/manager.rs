@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! 1. A request in the queue conflicts with a lock that is held: every removal of a lock looks through the queue again.
-//! 2. Waiting requests are looked at in the order they came. A new request overtakes those that wait for other reasons (as in
-//!    the kernel: `F_SETLK` fails only because of locks that are held).
+//! 2. Waiting requests are looked at in the order they came, but a new request is checked against held locks only: it may be granted
+//!    before requests that wait (as in the kernel: `F_SETLK` fails only because of locks that are held).
 //! 3. A token is (slot, number): a node numbers the requests of a slot upwards, and has one at a time in it. A token is executed
 //!    once; a request with a smaller number than the latest of its slot does nothing, and is answered `Late`.
 //! 4. A session holds nothing after it has ended.

@@ -11,10 +11,10 @@
 //! # Decisions
 //! - **Locks are kept in memory** at the file's owner, the lock manager. If that member restarts, they are gone. Each start has a new
 //!   *incarnation* number. A node that held locks sees another number at its next call about them, and that call fails with `ENOLCK`.
-//! - **A node's locks end with its session.** A session ends when the node stops (`BeginSession` with one that it will not use), when
-//!   it restarts (`BeginSession`), or when it is dead. For the last, a node that waits for locks of one that does not answer tells
-//!   the manager (`SuspectMember`); the manager asks the suspect, and ends its session only if the transport says that it is dead. If a
-//!   live node's session was ended, it gets `SessionReply::Ended` and has lost its locks.
+//! - **A node's locks end with its session.** A session ends when its node stops or restarts: the node begins another one
+//!   (`BeginSession`; when it stops, one that it will not use). It also ends when the node is dead: a node that waits for its locks and
+//!   gets no answer reports it to the lock manager (`SuspectMember`), which asks the suspect, and ends the session only if the transport
+//!   says that it is dead. If a live node's session was ended, it gets `SessionReply::Ended` and has lost its locks.
 //! - **Deadlocks** are found by edge chasing (Chandy, Misra, Haas), since no member has the whole wait-for graph. A request that begins
 //!   to wait follows the waits-for edges from lock owner to lock owner, and again at intervals. It has a deadlock if it finds the same
 //!   cycle twice. No deadlock is missed: each request is known to its manager before it searches, so of two that close a cycle

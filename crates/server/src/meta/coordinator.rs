@@ -1,5 +1,5 @@
-//! The coordinator of an operation: makes its plan happen, alone as one batch, or over several members as an intent, from its
-//! number to its end. See `plan` for the protocol.
+//! The coordinator of a namespace operation. A plan of one member is one batch; one of several is a two-phase commit (an *intent*), from
+//! the allocation of its number until its record is deleted. See `plan` for the protocol.
 //!
 //! # Invariants
 //! 1. The batch with the intent record is the commit point; it is on disk before a step is asked for, and before what the

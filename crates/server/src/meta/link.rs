@@ -1,4 +1,4 @@
-//! Another name for a file, or the first one of a file that was made without.
+//! The operation `link`: a hard link to a file, or the first name of one that was made without (`O_TMPFILE`).
 use super::operations::NamespaceOperations;
 use super::plan::{NameInDirectory, OperationPlan};
 use super::steps::{EntryTarget, Precondition};

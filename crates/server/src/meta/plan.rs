@@ -6,8 +6,9 @@
 //! 1. The coordinator takes a number, the lock of directory moves (`directory_move_lock`) if directories move, and holds
 //!    its own preconditions in memory.
 //!    *Crash:* nothing is on disk but perhaps that lock; the next who wants it asks the coordinator, and it is free.
-//! 2. `PrepareIntent` at each other member: preconditions are checked and held there, durably, with what they make (a link more, a
-//!    new inode), on disk unless that is all new. *Crash:* there is no intent record; a member that meets such a hold asks the
+//! 2. `PrepareIntent` at each other member: it checks the preconditions, locks what they cover, and logs both with the prepared changes
+//!    (an extra link, a new inode). The log is synced before the reply, unless all that is prepared is new inodes.
+//!    *Crash:* there is no intent record; a member that meets such a hold asks the
 //!    coordinator, learns that the intent is not live, and undoes it. Members also ask when they start.
 //! 3. The commit point: one batch with the coordinator's own changes and the intent record. It is on disk before anything
 //!    else is done, and before what the operation holds is free for others. *Crash after:* the record

@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 
 /// One name and what is the matter with it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct LostName {
+pub struct DamagedPath {
     /// The path in the service.
     pub path: String,
     /// What is lost of it, or how it got there.
@@ -16,9 +16,9 @@ pub struct LossReport {
     /// The damaged places, and what each may have held.
     pub damage: Vec<String>,
     /// Names of which something is lost: reading that answers `EIO`.
-    pub lost: Vec<LostName>,
+    pub lost: Vec<DamagedPath>,
     /// What was found without a name, under its new one.
-    pub found: Vec<LostName>,
+    pub found: Vec<DamagedPath>,
     /// Other things worth knowing.
     pub notes: Vec<String>,
     /// Inodes there are.
@@ -37,7 +37,7 @@ impl LossReport {
 
     pub(super) fn lose(&mut self, path: String, what: impl Into<String>) {
         let what = what.into();
-        self.lost.push(LostName { path, what });
+        self.lost.push(DamagedPath { path, what });
     }
 
     pub(super) fn sort(&mut self) {

@@ -28,7 +28,7 @@ mod names;
 mod unplaced;
 
 pub use forebay_data::check::ByteCheck;
-pub use losses::{LossReport, LostName};
+pub use losses::{LossReport, DamagedPath};
 
 use crate::inodes::{Inode, record};
 use crate::superblock::unwritable;
@@ -49,9 +49,9 @@ use unplaced::UnplacedBytes;
 const RECORDS_PER_BATCH: usize = 1000;
 /// What a counter is moved on by: its newest record may be among what is lost, so it may have given out more than is known. Fids have
 /// 48 bits.
-const COUNTER_LEAP: u64 = 1 << 32;
+const COUNTER_SAFETY_GAP: u64 = 1 << 32;
 /// The same of containers, whose numbers have 36 bits and are given out one for some 1 MiB.
-const CONTAINER_LEAP: u64 = 1 << 24;
+const CONTAINER_ID_SAFETY_GAP: u64 = 1 << 24;
 /// The counters of a member's store.
 const COUNTERS: [&[u8]; 7] = [
     b"fid",
@@ -316,8 +316,8 @@ fn counters(collected: &CollectedRecords) -> Vec<[u64; COUNTERS.len()]> {
         COUNTERS.map(|name| {
             let known = collected.counter(member, name);
             let leap = match name {
-                b"container" => CONTAINER_LEAP,
-                _ => COUNTER_LEAP,
+                b"container" => CONTAINER_ID_SAFETY_GAP,
+                _ => COUNTER_SAFETY_GAP,
             };
             known.saturating_add(leap)
         })

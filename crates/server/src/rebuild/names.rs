@@ -2,7 +2,7 @@
 //! removed, every directory can be reached from the root, and link counts are right.
 use super::collect::CollectedRecords;
 use super::inode_of_kind;
-use super::losses::{LossReport, LostName};
+use super::losses::{LossReport, DamagedPath};
 use crate::inodes::Inode;
 use crate::meta::steps::{EntryTarget, IntentStep, Precondition};
 use crate::paths::{self, InodeNames};
@@ -30,7 +30,7 @@ pub struct RebuiltNames {
 impl RebuiltNames {
     /// Of what was collected, which loses its names by it.
     pub fn of(collected: &mut CollectedRecords, losses: &mut LossReport) -> RebuiltNames {
-        let new = collected.counter(Fid::ROOT.owner(), b"fid") + super::COUNTER_LEAP / 2;
+        let new = collected.counter(Fid::ROOT.owner(), b"fid") + super::COUNTER_SAFETY_GAP / 2;
         let mut names = RebuiltNames {
             inodes: std::mem::take(&mut collected.inodes).into_iter().collect(),
             entries: std::mem::take(&mut collected.entries),
@@ -282,7 +282,7 @@ impl RebuiltNames {
         if let Some(inode) = self.inodes.get_mut(&fid).filter(|i| i.kind == Kind::Dir) {
             inode.parent = dir;
         }
-        losses.found.push(LostName {
+        losses.found.push(DamagedPath {
             path: self.path(fid),
             what: format!("{lost} is lost"),
         });

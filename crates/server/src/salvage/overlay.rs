@@ -1,6 +1,6 @@
 //! The file system that a salvaged service sees: its own directory, and in its data directories the segment files of the stores.
 //!
-//! Invariant: files of the stores are only read. What the service would free of them counts as freed, and stays.
+//! Invariant: files of the stores are only read. Removing or punching them succeeds and does nothing.
 use forebay_storage::{DirEntry, File, Io, ReadOnlyFile};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

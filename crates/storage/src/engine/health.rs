@@ -77,7 +77,7 @@ impl StoreHealth {
         if self.salvaged {
             let refused = std::io::ErrorKind::ReadOnlyFilesystem.into();
             let what = "change a store that is salvaged:";
-            return Err(Error::hard(what, self.dir(), refused));
+            return Err(Error::state_unknown(what, self.dir(), refused));
         }
         self.check_writable()?;
         if self.is_closed() {

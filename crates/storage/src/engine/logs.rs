@@ -21,7 +21,7 @@ impl LogTail {
     /// Brings the names of new log files to disk.
     pub(crate) fn sync_directory(&mut self, io: &dyn Io, dir: &Path) -> Result<()> {
         if self.directory_synced != self.directory_changed {
-            io.sync_dir(dir).hard_context("sync", dir)?;
+            io.sync_dir(dir).state_unknown_context("sync", dir)?;
             self.directory_synced = self.directory_changed;
         }
         Ok(())
@@ -32,10 +32,10 @@ impl LogTail {
 pub(crate) fn sync_logs(io: &dyn Io, dir: &Path, logs: &[UnsyncedLog]) -> Result<()> {
     for (file, path) in logs {
         if let Some(file) = file.upgrade() {
-            file.sync().hard_context("sync", path)?;
+            file.sync().state_unknown_context("sync", path)?;
         }
     }
-    io.sync_dir(dir).hard_context("sync", dir)
+    io.sync_dir(dir).state_unknown_context("sync", dir)
 }
 
 impl EngineHost {
@@ -280,11 +280,11 @@ impl EngineHost {
         };
         for (file, path) in files.drain(..) {
             file.sync()
-                .map_err(|e| self.health.poison(Error::hard("sync", &path, e)))?;
+                .map_err(|e| self.health.poison(Error::state_unknown("sync", &path, e)))?;
         }
         if changed.is_some() {
             let synced = self.io.sync_dir(self.dir());
-            let synced = synced.hard_context("sync", self.dir());
+            let synced = synced.state_unknown_context("sync", self.dir());
             synced.map_err(|e| self.health.poison_unless_full(e))?;
         }
         self.synced.fetch_max(last, Ordering::AcqRel);

@@ -43,9 +43,9 @@
 //! [`EngineHost`] on files, edits and progress know that there is one attached engine.
 //!
 //! # Invariants
-//! - A log record stays until all engines hold its batch in files. An engine names a file in the manifest only once the log has the
-//!   file's batches on disk, because other engines may not hold these in files yet. So after a crash a batch is there for all
-//!   engines or for none.
+//! - A log record stays until all engines hold its batch in files. An engine adds a file to the manifest only after the log records of
+//!   the file's batches are synced: another engine may still need these records for its share of the same batches. So after a crash a
+//!   batch is there for all engines or for none.
 //! - A file that the manifest does not name is removed at the next open.
 //! - An engine gets batches in the order of their numbers, one at a time, each after it was logged.
 mod background;

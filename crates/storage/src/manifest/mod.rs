@@ -28,8 +28,8 @@
 //!
 //! # Why one damaged copy costs nothing
 //! Whatever of one file is changed, cut off or gone, the other has every edit that was ever synced, and a record is known
-//! to be whole by its checksums, which cover the generation. So the edits that are whole in either file are all of them:
-//! none that something was removed for is missing (2). The seals in both files say how many edits were on disk: if an
+//! to be whole by its checksums, which cover the generation. So the whole edits of both files together are complete: they have
+//! every edit after which something was removed (2). The seals in both files say how many edits were on disk: if an
 //! edit is damaged in both, opening fails with `Corrupt` instead of falling back to an older state, whose files are gone.
 //!
 //! A crash leaves both copies with the same edits but for the last one. So a copy that lacks more was damaged, and so was one
@@ -59,7 +59,7 @@ pub const KIND: FileKind = FileKind {
     oldest: 3,
 };
 /// Blocks owned ahead of the end, bytes.
-const AHEAD: u64 = 64 << 10;
+const PREALLOCATED_BYTES: u64 = 64 << 10;
 /// A manifest shorter than this is not rewritten, bytes.
 const REWRITE: u64 = 256 << 10;
 
@@ -185,7 +185,7 @@ impl Manifest {
         });
         let end = bytes.len() as u64;
         record::write(&mut bytes, generation, 1, 1, |_| {});
-        let allocated = end + AHEAD;
+        let allocated = end + PREALLOCATED_BYTES;
         let temporary = COPIES.map(|name| dir.join(format!("{name}{}", names::TEMPORARY)));
         let made = temporary.iter().map(|path| {
             remove_if_there(&*io, path)?;
@@ -209,7 +209,7 @@ impl Manifest {
         let mut copies = Vec::new();
         for ((from, name), file) in temporary.iter().zip(COPIES).zip(files) {
             let path = dir.join(name);
-            io.rename(from, &path).hard_context("rename", from)?;
+            io.rename(from, &path).state_unknown_context("rename", from)?;
             copies.push(ManifestCopy { path, file });
         }
         Ok(Manifest {
@@ -225,7 +225,7 @@ impl Manifest {
         if !self.named {
             self.io
                 .sync_dir(&self.dir)
-                .hard_context("sync", &self.dir)?;
+                .state_unknown_context("sync", &self.dir)?;
             self.named = true;
         }
         Ok(())
@@ -276,19 +276,19 @@ impl Manifest {
         let files: Vec<_> = self.copies.iter().map(|c| c.file.clone()).collect();
         self.io
             .sync_files(&files)
-            .map_err(|(at, e)| Error::hard("sync", &self.copies[at].path, e))
+            .map_err(|(at, e)| Error::state_unknown("sync", &self.copies[at].path, e))
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let need = self.end + bytes.len() as u64;
         if need > self.allocated {
-            let more = bytes.len() as u64 + AHEAD;
+            let more = bytes.len() as u64 + PREALLOCATED_BYTES;
             let mut grown = self
                 .copies
                 .iter()
                 .map(|c| reserve_room(&*c.file, self.end, more));
             if grown.all(|done| done.is_ok()) {
-                self.allocated = need + AHEAD;
+                self.allocated = need + PREALLOCATED_BYTES;
             }
         }
         for copy in &self.copies {
@@ -310,7 +310,7 @@ impl Manifest {
             copy.file
                 .set_len(self.end)
                 .and_then(|()| copy.file.sync())
-                .hard_context("roll back", &copy.path)
+                .state_unknown_context("roll back", &copy.path)
         })
     }
 
@@ -341,7 +341,7 @@ impl Manifest {
 fn repair_copy(io: &dyn Io, dir: &Path, at: usize, bytes: &[u8]) -> Result<()> {
     let cut = |path: &Path, file: &dyn File| {
         file.set_len(bytes.len() as u64).context("cut", path)?;
-        file.sync().hard_context("sync", path)
+        file.sync().state_unknown_context("sync", path)
     };
     let source = dir.join(COPIES[at]);
     let file = io.open(&source).context("open", &source)?;
@@ -353,5 +353,5 @@ fn repair_copy(io: &dyn Io, dir: &Path, at: usize, bytes: &[u8]) -> Result<()> {
     };
     file.write_at(bytes, 0).context("write", &other)?;
     cut(&other, &*file)?;
-    io.sync_dir(dir).hard_context("sync", dir)
+    io.sync_dir(dir).state_unknown_context("sync", dir)
 }

@@ -27,7 +27,7 @@
 //!
 //! # Invariants
 //! - Those of `state`.
-//! - A MemTable ends with its log file, so nothing asks this engine to flush because the log is long.
+//! - A MemTable is sealed when its log file is full, so the host never asks this engine to flush because the log is long.
 mod background;
 pub mod block;
 mod cache;

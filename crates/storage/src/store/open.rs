@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// Log files left by earlier runs at which the MemTable is flushed, however small.
-const OLD_LOGS: usize = 4;
+const FLUSH_AT_LEFTOVER_LOGS: usize = 4;
 
 /// The files found in the directory.
 #[derive(Default)]
@@ -118,7 +118,7 @@ impl Store {
         let store = Store::replay(io, dir, false, options, manifest, &found, damage)?;
         start_log(&store)?;
         let rows = &store.rows;
-        rows.start().hard_context("start threads for", dir)?;
+        rows.start().state_unknown_context("start threads for", dir)?;
         Ok(store)
     }
 
@@ -184,7 +184,7 @@ fn sync_parents(io: &dyn Io, dir: &Path) -> Result<()> {
             Ok(()) => {}
             // Not ours to read, so not made by us.
             Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => break,
-            Err(e) => return Err(Error::hard("sync", parent, e)),
+            Err(e) => return Err(Error::state_unknown("sync", parent, e)),
         }
     }
     Ok(())
@@ -276,7 +276,7 @@ impl Store {
         for damage in &damage {
             tracing::warn!(store = %dir.display(), "damaged: {damage}");
         }
-        if recovered.files.len() >= OLD_LOGS {
+        if recovered.files.len() >= FLUSH_AT_LEFTOVER_LOGS {
             rows.seal(last);
         }
         let recovered = RecoveredStore {

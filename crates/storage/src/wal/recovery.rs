@@ -88,9 +88,9 @@ pub fn recover(
     for file in &found.files {
         let path = names::log(dir, file.number);
         let handle = io.open(&path).context("open", &path)?;
-        handle.sync().hard_context("sync", &path)?;
+        handle.sync().state_unknown_context("sync", &path)?;
     }
-    io.sync_dir(dir).hard_context("sync", dir)?;
+    io.sync_dir(dir).state_unknown_context("sync", dir)?;
     Ok(found)
 }
 
@@ -132,7 +132,7 @@ fn cut_log(
     let shorten = |path: &Path, length| {
         let file = io.open(path).context("open", path)?;
         file.set_len(length).context("cut", path)?;
-        file.sync().hard_context("sync", path)
+        file.sync().state_unknown_context("sync", path)
     };
     let keep = cut.file + usize::from(cut.offset > 0);
     for number in numbers[keep..].iter().rev() {
@@ -142,7 +142,7 @@ fn cut_log(
             continue;
         }
         io.remove(&path).context("remove", &path)?;
-        io.sync_dir(dir).hard_context("sync", dir)?;
+        io.sync_dir(dir).state_unknown_context("sync", dir)?;
     }
     match cut.offset {
         0 => Ok(()),

@@ -63,9 +63,9 @@ pub fn take(io: &dyn Io, dir: &Path, number: u64) -> Result<Option<WalWriter>> {
         return Ok(None);
     }
     let path = names::log(dir, number);
-    let file = io.open(&from).hard_context("open", &from)?;
-    let capacity = file.len().hard_context("measure", &from)?;
-    io.rename(&from, &path).hard_context("rename", &from)?;
+    let file = io.open(&from).state_unknown_context("open", &from)?;
+    let capacity = file.len().state_unknown_context("measure", &from)?;
+    io.rename(&from, &path).state_unknown_context("rename", &from)?;
     Ok(Some(WalWriter::adopt(file, path, number, capacity)))
 }
 

@@ -83,7 +83,7 @@ impl WalWriter {
                     // its number went to another batch.
                     self.file
                         .set_len(self.end)
-                        .hard_context("roll back", &self.path)?;
+                        .state_unknown_context("roll back", &self.path)?;
                     self.sync()?;
                 }
                 Err(error)
@@ -96,7 +96,7 @@ impl WalWriter {
     /// # Errors
     /// After a failure it is unknown what is on disk: the caller poisons the store.
     pub fn sync(&self) -> Result<()> {
-        self.file.sync().hard_context("sync", &self.path)
+        self.file.sync().state_unknown_context("sync", &self.path)
     }
 
     /// Writes a seal after the last record: "everything up to `synced` is on disk". The next

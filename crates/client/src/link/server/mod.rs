@@ -8,9 +8,9 @@
 //! | `connection` | the packets of one connection |
 //! | `session` | what one client process has open, and its calls |
 //!
-//! A client is a process of the server's own user, by the kernel's word: another is refused before it is listened to. What a client sends
-//! is checked whole before anything of it is used; a connection that sends anything else is closed. A client's end is noticed by
-//! the first connection of its session, and by its process where the kernel shows it, because a forked child may have that
+//! Only processes of the server's own user may connect: the socket's peer credentials (`SO_PEERCRED`) are checked before anything is
+//! read. A request is checked whole before any part of it is used, and one that is not valid closes its connection. A client's end is
+//! noticed by the first connection of its session, and by its process where the kernel shows it, because a forked child may have that
 //! connection too.
 mod acceptor;
 mod connection;

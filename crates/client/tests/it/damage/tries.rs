@@ -11,7 +11,7 @@ use crate::damage::stored::HeldRecords;
 use forebay_client::Client;
 use forebay_server::Fid;
 use forebay_server::fsck;
-use forebay_server::rebuild::{LossReport, LostName};
+use forebay_server::rebuild::{LossReport, DamagedPath};
 use forebay_server::repair::Repair;
 use forebay_server::salvage::Salvage;
 use forebay_storage::OsIo;
@@ -412,7 +412,7 @@ impl<'a> DamageTries<'a> {
             Ok((report, after)) => {
                 assert!(report.exists());
                 // A repair reads file data too.
-                let told = |l: &LostName| after.lost.contains(l);
+                let told = |l: &DamagedPath| after.lost.contains(l);
                 if !losses.lost.iter().all(told) {
                     self.fault(place, "repair tells of other losses than salvage");
                 }

@@ -185,7 +185,7 @@ impl ByteTransport for MemoryTransport {
     const NAME: &'static str = "Memory";
     const PROCESS: &'static str = "process";
     const START_ADVICE: &'static str = "mend the test";
-    const LOOKS_AFTER_PAUSE: usize = 1;
+    const POLLS_AFTER_PAUSE: usize = 1;
     type Error = MemoryError;
     type PendingSend = ();
     type PendingReceive = MemoryReceiving;

@@ -48,7 +48,7 @@ impl EngineState {
     /// Lends to the cache what MemTables and compression buffer leave free in this state. A MemTable counts as full as soon as it holds
     /// anything, and the buffer twice, for its trees are merged to others; what it holds beyond its size is not lent either. Called under the
     /// lock under which the state is made.
-    pub fn lend(&self, view: &View) {
+    pub fn set_extra_budget(&self, view: &View) {
         let held = view.sealed.len() + usize::from(!view.active.is_empty());
         let memtables = MEMTABLES.saturating_sub(held);
         let (buffer, held) = (self.settings.buffer_bytes, view.buffer_bytes());
@@ -56,7 +56,7 @@ impl EngineState {
             .saturating_mul(self.settings.memtable_bytes)
             .saturating_add(buffer.saturating_sub(held.saturating_mul(2)))
             .saturating_sub(held.saturating_sub(buffer));
-        self.shared.cache.lend(lent);
+        self.shared.cache.set_extra_budget(lent);
     }
 
     /// Makes records visible; whether that sealed the MemTable.
@@ -71,7 +71,7 @@ impl EngineState {
             seal(new);
         }
         if first {
-            self.lend(new);
+            self.set_extra_budget(new);
         }
         full
     }

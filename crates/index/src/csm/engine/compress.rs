@@ -83,7 +83,7 @@ impl EngineState {
             tree: Arc::new(tree),
             last: sealed.last,
         });
-        self.lend(new);
+        self.set_extra_budget(new);
         drop(view);
         self.shared.cache.trim();
         Ok(true)
@@ -122,7 +122,7 @@ impl EngineState {
         // Only this thread takes trees away, and those added meanwhile stand later.
         let new = Arc::make_mut(&mut view);
         new.trees.splice(from..end, [grown]);
-        self.lend(new);
+        self.set_extra_budget(new);
         drop(view);
         self.shared.cache.trim();
         Ok(true)
@@ -170,7 +170,7 @@ impl EngineState {
             let run = SortedRun::new(tables);
             new.disk.push(AgedRun { age, run });
         }
-        self.lend(new);
+        self.set_extra_budget(new);
         drop(view);
         count(&self.shared.counters.flushes, 1);
         Ok(())

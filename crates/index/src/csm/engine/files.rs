@@ -103,7 +103,7 @@ pub fn runs(host: &EngineHost, shared: &Arc<TableContext>) -> Result<Vec<AgedRun
 fn length(host: &EngineHost, number: u64) -> Result<u64> {
     let path = host.path(number);
     let length = host.io.open_to_read(&path).and_then(|file| file.len());
-    length.hard_context("measure", &path)
+    length.state_unknown_context("measure", &path)
 }
 
 /// Of tables of one run that overlap, as a killed store may have left them beside those that took their place, the newest stay.

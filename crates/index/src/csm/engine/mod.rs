@@ -177,9 +177,9 @@ impl CompressedEngine {
             let worker = state.clone();
             let spawned = state.signals.spawn("index", move || worker.work_loop());
             let dir = state.host.dir();
-            spawned.hard_context("start the thread of the index for", dir)?;
+            spawned.state_unknown_context("start the thread of the index for", dir)?;
         }
-        state.lend(&state.view.read());
+        state.set_extra_budget(&state.view.read());
         let engine = Arc::new(CompressedEngine { state });
         store.attach(engine.clone())?;
         Ok(engine)

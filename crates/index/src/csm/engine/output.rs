@@ -120,7 +120,7 @@ impl<'a> TableOutput<'a> {
                 let new = match self.create() {
                     // Those before it are open until they are synced.
                     Err(Error::NoDescriptors { .. }) if self.holds_files() => {
-                        self.sync_behind()?;
+                        self.start_background_sync()?;
                         self.wait()?;
                         self.create()
                     }
@@ -163,14 +163,14 @@ impl<'a> TableOutput<'a> {
             self.unsynced.push((path, file));
             let most = self.state.host.io.open_at_once() / 2;
             if self.unsynced.len() >= SYNCED_TOGETHER.min(most) {
-                self.sync_behind()?;
+                self.start_background_sync()?;
             }
         }
         Ok(())
     }
 
     /// Has the tables so far synced, by another thread if there may be one, once those before them are.
-    fn sync_behind(&mut self) -> Result<()> {
+    fn start_background_sync(&mut self) -> Result<()> {
         self.wait()?;
         let (io, unsynced) = (
             self.state.host.io.clone(),
@@ -231,7 +231,7 @@ impl<'a> TableOutput<'a> {
         };
         syncing.thread.join().unwrap_or_else(|_| {
             let panicked = io::Error::other("the thread panicked");
-            Err(panicked).hard_context("sync tables in", self.state.host.dir())
+            Err(panicked).state_unknown_context("sync tables in", self.state.host.dir())
         })
     }
 
@@ -239,12 +239,12 @@ impl<'a> TableOutput<'a> {
     fn sync_all(&mut self) -> Result<()> {
         self.cut()?;
         if !self.unsynced.is_empty() {
-            self.sync_behind()?;
+            self.start_background_sync()?;
         }
         self.wait()?;
         let dir = self.state.host.dir();
         let synced = self.state.host.io.sync_dir(dir);
-        synced.hard_context("sync", dir)
+        synced.state_unknown_context("sync", dir)
     }
 
     /// The tables, whole and on disk; or, after a failure, none of them is left.

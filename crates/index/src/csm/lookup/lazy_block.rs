@@ -8,9 +8,9 @@ use forebay_codec::{Columns, LazyColumn};
 use std::ops::Range;
 
 /// Columns after those of the key.
-const REST: usize = COLUMNS - 2;
+const VALUE_COLUMNS: usize = COLUMNS - 2;
 /// If one record in this many is wanted, decoding whole columns costs less.
-const WHOLE: usize = 4;
+const FULL_DECODE_RATIO: usize = 4;
 
 /// See the head of this file. Made for one block after the other, it keeps its buffers.
 #[derive(Default)]
@@ -31,8 +31,8 @@ pub struct LazyBlock<'a> {
 #[derive(Default)]
 struct ValueColumns {
     state: State,
-    lazy: [LazyColumn; REST],
-    whole: [Vec<u64>; REST],
+    lazy: [LazyColumn; VALUE_COLUMNS],
+    whole: [Vec<u64>; VALUE_COLUMNS],
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ enum State {
 impl ValueColumns {
     /// Makes ready for the reading of `wanted` of `rows` records. `None` if the columns are none.
     fn ready(&mut self, columns: &Columns<'_, COLUMNS>, wanted: usize, rows: usize) -> Option<()> {
-        if self.state != State::Whole && wanted * WHOLE >= rows && wanted > 1 {
+        if self.state != State::Whole && wanted * FULL_DECODE_RATIO >= rows && wanted > 1 {
             for (k, values) in self.whole.iter_mut().enumerate() {
                 columns.column(k + 2, values)?;
             }
@@ -63,7 +63,7 @@ impl ValueColumns {
 
     /// The values of a row.
     #[inline]
-    fn row(&self, row: usize) -> [u64; REST] {
+    fn row(&self, row: usize) -> [u64; VALUE_COLUMNS] {
         if self.state == State::Whole {
             let [a, b, c, d, e] = &self.whole;
             return [a[row], b[row], c[row], d[row], e[row]];

@@ -14,7 +14,7 @@ use forebay_storage::Result;
 use std::sync::Arc;
 
 /// What a planned block costs in memory beside its bytes.
-const EACH: usize = 64;
+const BLOCK_OVERHEAD_BYTES: usize = 64;
 
 /// See the head of this file.
 pub enum Plan<'a> {
@@ -187,7 +187,7 @@ impl TreePlan<'_> {
         let mut bytes = 0;
         for block in self.tree.reach(request.far, request.at, request.end) {
             if behind.is_none_or(|behind| block.first > behind) {
-                bytes += block.bytes.len() + EACH;
+                bytes += block.bytes.len() + BLOCK_OVERHEAD_BYTES;
                 self.blocks.push((block, 1));
                 if bytes >= most {
                     break;
@@ -265,7 +265,7 @@ impl DiskPlan<'_> {
                 if behind.is_some_and(|b| (number, i) <= b) {
                     continue;
                 }
-                bytes += (places.end(i) - places.offset(i)) as usize + EACH;
+                bytes += (places.end(i) - places.offset(i)) as usize + BLOCK_OVERHEAD_BYTES;
                 self.last = Some((first, last));
                 want(&mut self.groups, number, table, places, i);
                 if bytes >= most {

@@ -46,7 +46,7 @@ impl Cache {
     }
 
     /// Sets how many bytes are lent from now on. [`trim`](Cache::trim) frees what is too much.
-    pub fn lend(&self, bytes: usize) {
+    pub fn set_extra_budget(&self, bytes: usize) {
         self.lent.store(bytes, Ordering::Relaxed);
     }
 
@@ -160,9 +160,9 @@ mod tests {
     fn what_is_lent_is_used_and_recalled() {
         let (cache, slots) = cache(10, 100);
         let sweep = || slots.iter().filter(|slot| use_one(&cache, slot)).count();
-        cache.lend(90 * EACH);
+        cache.set_extra_budget(90 * EACH);
         assert_eq!((sweep(), sweep()), (0, 100));
-        cache.lend(20 * EACH);
+        cache.set_extra_budget(20 * EACH);
         cache.trim();
         let kept = slots.iter().filter(|slot| slot.last_use().is_some());
         assert_eq!(kept.count() * EACH, cache.bytes());

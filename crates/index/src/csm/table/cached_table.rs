@@ -2,7 +2,7 @@
 //!
 //! Invariant: `bytes` of a slot is what the cache has counted for it; both change under the slot's lock.
 use super::block_map::BlockMap;
-use crate::cluster::{Alpha, Demand};
+use crate::cluster::{Alpha, PendingBlockReads};
 use forebay_storage::Error;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -106,7 +106,7 @@ pub(super) struct CachedTableState {
     pub(super) kept: Vec<Option<Arc<ReadPiece>>>,
     /// Memory of both.
     pub(super) bytes: usize,
-    pub(super) demand: Demand<SharedBlockTicket>,
+    pub(super) demand: PendingBlockReads<SharedBlockTicket>,
     /// Whether somebody reads.
     pub(super) reading: bool,
 }
@@ -119,7 +119,7 @@ impl CachedTable {
                 places: None,
                 kept: Vec::new(),
                 bytes: 0,
-                demand: Demand::new(alpha),
+                demand: PendingBlockReads::new(alpha),
                 reading: false,
             }),
             changed: Condvar::new(),

@@ -1,7 +1,7 @@
 //! Reading blocks of one table file for concurrent requests: from the cache, or in shared rounds of I/O (MetaKV, section
 //! III-B).
 //!
-//! Requests for blocks that are not in memory wait in the table's [`Demand`](crate::cluster::Demand). One waiting thread is the
+//! Requests for blocks that are not in memory wait in the table's [`PendingBlockReads`](crate::cluster::PendingBlockReads). One waiting thread is the
 //! reader: it takes a round, which is the region with the most requests a block, reads it in one I/O, and gives each request
 //! its blocks. Requests that arrive during the read join the next round. Once the reader has its own blocks, another waiting
 //! thread becomes the reader.

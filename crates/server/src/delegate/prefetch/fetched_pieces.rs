@@ -71,7 +71,7 @@ impl FetchedPieces {
     }
 
     /// The parts of `range` that are neither here nor on their way; they are from now on. `None`: there is no room.
-    pub fn promise(
+    pub fn reserve_missing(
         &mut self,
         fid: Fid,
         generation: u64,

@@ -168,7 +168,7 @@ impl Prefetcher {
         if plan.fetch.is_empty() {
             return;
         }
-        let (jobs, refused) = self.promise(file, &plan.fetch);
+        let (jobs, refused) = self.reserve_missing(file, &plan.fetch);
         if let Some(refused) = refused {
             watched.reader.refused(refused);
         }
@@ -184,7 +184,7 @@ impl Prefetcher {
     }
 
     /// Makes room for these; the first that has none.
-    fn promise(
+    fn reserve_missing(
         &self,
         file: &Arc<OpenFile>,
         requests: &[ReadRequest],
@@ -204,7 +204,7 @@ impl Prefetcher {
             let Some((generation, range)) = part else {
                 continue;
             };
-            let Some(wanted) = pieces.promise(file.fid, generation, range, now) else {
+            let Some(wanted) = pieces.reserve_missing(file.fid, generation, range, now) else {
                 refused = Some(*request);
                 break;
             };

@@ -40,12 +40,12 @@ fn joinable(segments: &[StoredSegment]) -> Vec<Vec<usize>> {
     }
     groups
         .into_values()
-        .filter_map(|g| tier(segments, g))
+        .filter_map(|g| pick_size_tier(segments, g))
         .collect()
 }
 
 /// The smallest of these, in the order of the log; `None` if they are too few.
-fn tier(segments: &[StoredSegment], mut places: Vec<usize>) -> Option<Vec<usize>> {
+fn pick_size_tier(segments: &[StoredSegment], mut places: Vec<usize>) -> Option<Vec<usize>> {
     let rows = |at: &usize| segments[*at].segment.pattern.rows();
     places.sort_by_cached_key(rows);
     let mut sum = 0u64;

@@ -85,7 +85,7 @@ fn run(limit: u64, steps: &[Step]) -> Result<(), TestCaseError> {
         match step {
             Step::Promise(file, range) => {
                 let (fid, generation) = (Fid(*file), generations[*file as usize]);
-                let wanted = pieces.promise(fid, generation, range.clone(), now);
+                let wanted = pieces.reserve_missing(fid, generation, range.clone(), now);
                 prop_assert!(wanted.is_some() || !roomy);
                 for wanted in wanted.unwrap_or_default() {
                     for at in wanted.range.clone() {
@@ -162,7 +162,7 @@ const FILE: Fid = Fid(7);
 
 /// Fetches this at once.
 fn fetch(pieces: &mut FetchedPieces, range: Range<u64>, now: Instant) -> bool {
-    let Some(wanted) = pieces.promise(FILE, 1, range, now) else {
+    let Some(wanted) = pieces.reserve_missing(FILE, 1, range, now) else {
         return false;
     };
     for wanted in wanted {
@@ -211,8 +211,8 @@ fn what_was_read_makes_room_and_what_will_be_read_does_not() {
 fn what_is_given_up_is_not_fetched_or_goes_first() {
     let (mut pieces, now) = (FetchedPieces::new(30), Instant::now());
     fetch(&mut pieces, 0..10, now);
-    let queued = pieces.promise(FILE, 1, 10..20, now).unwrap();
-    let coming = pieces.promise(FILE, 1, 20..30, now).unwrap();
+    let queued = pieces.reserve_missing(FILE, 1, 10..20, now).unwrap();
+    let coming = pieces.reserve_missing(FILE, 1, 20..30, now).unwrap();
     assert!(pieces.begin(FILE, &coming[0]));
     pieces.give_up(FILE, &(0..30));
     assert!(!pieces.begin(FILE, &queued[0]));
@@ -235,12 +235,12 @@ fn what_is_given_up_is_not_fetched_or_goes_first() {
 fn a_newer_generation_takes_the_old_bytes_away_and_an_older_one_gets_nothing() {
     let (mut pieces, now) = (FetchedPieces::new(100), Instant::now());
     fetch(&mut pieces, 0..10, now);
-    let late = pieces.promise(FILE, 1, 10..20, now).unwrap();
+    let late = pieces.reserve_missing(FILE, 1, 10..20, now).unwrap();
     assert!(matches!(
         pieces.find(FILE, 2, &(0..10)),
         PieceLookup::No { .. }
     ));
-    pieces.promise(FILE, 2, 50..60, now).unwrap();
+    pieces.reserve_missing(FILE, 2, 50..60, now).unwrap();
     pieces.fill(
         FILE,
         &late[0],
@@ -254,20 +254,20 @@ fn a_newer_generation_takes_the_old_bytes_away_and_an_older_one_gets_nothing() {
             PieceLookup::No { .. }
         ));
     }
-    assert!(pieces.promise(FILE, 1, 70..80, now).is_none());
+    assert!(pieces.reserve_missing(FILE, 1, 70..80, now).is_none());
     assert_eq!(pieces.stats.wasted_bytes, 20);
 }
 
 #[test]
 fn a_reader_that_meets_the_queue_asks_itself() {
     let (mut pieces, now) = (FetchedPieces::new(100), Instant::now());
-    let queued = pieces.promise(FILE, 1, 0..10, now).unwrap();
+    let queued = pieces.reserve_missing(FILE, 1, 0..10, now).unwrap();
     assert!(matches!(
         pieces.find(FILE, 1, &(0..10)),
         PieceLookup::No { queued: true }
     ));
     assert!(!pieces.begin(FILE, &queued[0]));
-    let queued = pieces.promise(FILE, 1, 0..10, now).unwrap();
+    let queued = pieces.reserve_missing(FILE, 1, 0..10, now).unwrap();
     pieces.begin(FILE, &queued[0]);
     assert!(matches!(pieces.find(FILE, 1, &(2..5)), PieceLookup::Coming));
     assert!(matches!(
