@@ -20,7 +20,7 @@ WITH_MPI = $(if $(MPI),--features forebay-cli/mpi)
 WITH_MPICH = env MPICC=$(MPICH) CARGO_BUILD_BUILD_DIR="$${CARGO_TARGET_DIR:-target}" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/mpich"
 MPICH_APART = --config profile.dev.package.mpi-sys.codegen-units=15
 # By module: `mpi::` is the transport's, and the end of the name of each module that needs nothing but an `mpirun`.
-MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test it -- mpi:: mpi_programs:: run_mpi_killed:: slurm:: --skip trace_record_mpi::
+MPICH_TESTS = -p forebay-mpi -p forebay-cli --features forebay-cli/mpi --test it -- mpi:: mpi_programs:: run_mpi_killed:: slurm:: --skip trace_record_mpi::
 FEATURES =
 # LevelDB and RocksDB are only needed to be measured against; `make bench-index` installs them.
 # No `#` in the call: GNU make 4.3 hands the backslash before it on.
@@ -48,7 +48,7 @@ test: setup ## Format, lints, all tests, documentation
 	@$(if $(and $(MPI),$(MPICH)),,[ -z "$$FOREBAY_REQUIRE_MPI" ] || { echo "OpenMPI or MPICH is missing; the tests over MPI cannot run here" >&2; exit 1; })
 	@$(STEP) "format" $(CARGO) fmt --all --check
 	@$(STEP) "lints" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) clippy --workspace --all-targets $(WITH_MPI) -- -D warnings
-	@$(if $(MPI),$(STEP) "lints without MPI" $(CARGO) clippy -p forebay-fabric -p forebay-node -p forebay-cli --all-targets -- -D warnings)
+	@$(if $(MPI),$(STEP) "lints without MPI" $(CARGO) clippy -p forebay-mpi -p forebay-node -p forebay-cli --all-targets -- -D warnings)
 	@$(STEP) "lints of all benchmarks" $(CARGO) clippy -p forebay-bench --all-targets $(BENCH) -- -D warnings
 	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) scripts/tests.sh --workspace $(WITH_MPI) $(ARGS)
 	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) scripts/tests.sh $(MPICH_APART) $(MPICH_TESTS))

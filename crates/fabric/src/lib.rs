@@ -5,16 +5,14 @@
 //!
 //! A transport implements [`Fabric`] and passes the conformance suite (`tests/it/conformance`). Here are [`local`] (ranks are
 //! threads of one process), [`session`] (ranks are processes of a job), and [`fault`], a wrapper that loses, delays and kills
-//! on purpose. A session needs a [`ByteTransport`](session::ByteTransport): `mpi` is one (cargo feature `mpi`, which needs an MPI
-//! to build). [`ring`] stands on any fabric: collectives of many ranks with one.
+//! on purpose. A session needs a [`ByteTransport`](session::ByteTransport): the crate `forebay-mpi` has one. [`ring`] stands on any
+//! fabric: collectives of many ranks with one.
 
 mod error;
 mod fabric;
 pub mod fault;
 pub mod local;
 mod message;
-#[cfg(feature = "mpi")]
-pub mod mpi;
 mod port;
 mod replier;
 mod reply_slot;

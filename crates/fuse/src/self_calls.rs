@@ -353,7 +353,8 @@ mod tests {
     fn a_kernel_without_close_range_leaves_no_descriptors_either() {
         let file = tempfile::tempfile().unwrap();
         let thread = std::thread::spawn(|| {
-            unshare_and_close_descriptors(|| Err(io::Error::from_raw_os_error(libc::ENOSYS))).unwrap();
+            unshare_and_close_descriptors(|| Err(io::Error::from_raw_os_error(libc::ENOSYS)))
+                .unwrap();
             held(rustix::thread::gettid().as_raw_nonzero().get() as u32)
         });
         // The listing's own.

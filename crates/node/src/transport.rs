@@ -3,14 +3,14 @@ pub use built_in::{IS_BUILT_IN, library, start};
 
 #[cfg(feature = "mpi")]
 mod built_in {
-    pub use forebay_fabric::mpi::start;
+    pub use forebay_mpi::start;
 
     /// Whether there is one.
     pub const IS_BUILT_IN: bool = true;
 
     /// What the MPI says of itself; `None`: there is none.
     pub fn library() -> Option<String> {
-        Some(forebay_fabric::mpi::library())
+        Some(forebay_mpi::library())
     }
 }
 

@@ -243,7 +243,9 @@ mod tests {
         assert!(Error::io("write", path, io::ErrorKind::StorageFull.into()).is_no_space());
         assert!(Error::io("write", path, io::ErrorKind::QuotaExceeded.into()).is_no_space());
         assert!(!Error::io("write", path, io::ErrorKind::Other.into()).is_no_space());
-        assert!(!Error::state_unknown("sync", path, io::ErrorKind::StorageFull.into()).is_no_space());
+        assert!(
+            !Error::state_unknown("sync", path, io::ErrorKind::StorageFull.into()).is_no_space()
+        );
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::measure::{self, MeetingPoint, RingLoad, RingMeasurement};
 use crate::fail::{Context, Failure, Result};
-use forebay_fabric::mpi;
 use forebay_fabric::session::{Identity, Timing};
+use forebay_mpi as mpi;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// # Errors
 /// If `mpirun` does not start, or a rank fails.
 pub fn start(n: u32, work: &RingLoad) -> Result<Vec<RingMeasurement>> {
-    let open = forebay_fabric::mpi::library().contains("Open MPI");
+    let open = mpi::library().contains("Open MPI");
     let name = match open {
         true => "mpirun.openmpi",
         false => "mpirun.mpich",

@@ -322,7 +322,12 @@ mod tests {
         });
         assert!(text(&report, "/s").contains("copy it out"));
         assert!(text(&report, "/s").contains("problem in data: block 7 is damaged"));
-        assert!(fail_on_problems(&report, store).unwrap_err().text.contains("block 7"));
+        assert!(
+            fail_on_problems(&report, store)
+                .unwrap_err()
+                .text
+                .contains("block 7")
+        );
         assert_eq!(value(&report)["sound"], false);
     }
 }

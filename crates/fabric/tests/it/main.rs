@@ -5,6 +5,4 @@ mod common;
 mod conformance;
 mod fault;
 mod local;
-#[cfg(feature = "mpi")]
-mod mpi;
 mod session;

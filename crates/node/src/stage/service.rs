@@ -244,7 +244,8 @@ impl StageService {
         };
         threads::spawn("stage", "a thread", run).map_err(|e| e.text)?;
         if !background {
-            led.cancel_with_asker(asker).inspect_err(|_| led.report.cancel())?;
+            led.cancel_with_asker(asker)
+                .inspect_err(|_| led.report.cancel())?;
         }
         state.begun += 1;
         let jobs = &mut state.led;

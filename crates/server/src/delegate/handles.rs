@@ -140,7 +140,13 @@ impl OpenFileTable {
             Some(file) => file.clone(),
             None => {
                 let idle = known.idle.pop(&attr.fid);
-                let new = || OpenFile::new(attr.clone(), self.changes.clone(), !self.evicted_unsynced_files());
+                let new = || {
+                    OpenFile::new(
+                        attr.clone(),
+                        self.changes.clone(),
+                        !self.evicted_unsynced_files(),
+                    )
+                };
                 let file = idle.unwrap_or_else(|| Arc::new(new()));
                 known.held.insert(attr.fid, file.clone());
                 file

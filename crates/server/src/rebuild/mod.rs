@@ -28,7 +28,7 @@ mod names;
 mod unplaced;
 
 pub use forebay_data::check::ByteCheck;
-pub use losses::{LossReport, DamagedPath};
+pub use losses::{DamagedPath, LossReport};
 
 use crate::inodes::{Inode, record};
 use crate::superblock::unwritable;

@@ -2,7 +2,7 @@
 //! removed, every directory can be reached from the root, and link counts are right.
 use super::collect::CollectedRecords;
 use super::inode_of_kind;
-use super::losses::{LossReport, DamagedPath};
+use super::losses::{DamagedPath, LossReport};
 use crate::inodes::Inode;
 use crate::meta::steps::{EntryTarget, IntentStep, Precondition};
 use crate::paths::{self, InodeNames};

@@ -209,7 +209,8 @@ impl Manifest {
         let mut copies = Vec::new();
         for ((from, name), file) in temporary.iter().zip(COPIES).zip(files) {
             let path = dir.join(name);
-            io.rename(from, &path).state_unknown_context("rename", from)?;
+            io.rename(from, &path)
+                .state_unknown_context("rename", from)?;
             copies.push(ManifestCopy { path, file });
         }
         Ok(Manifest {

@@ -28,7 +28,11 @@ impl RowState {
         let number = added.as_ref().map(|t| t.number);
         if number.is_none() {
             let dir = self.host.dir();
-            let synced = self.host.io.sync_dir(dir).state_unknown_context("sync", dir);
+            let synced = self
+                .host
+                .io
+                .sync_dir(dir)
+                .state_unknown_context("sync", dir);
             synced.map_err(|e| self.host.health.poison_unless_full(e))?;
         }
         let engine_flushed = self.host.engine_behind();

@@ -118,7 +118,8 @@ impl Store {
         let store = Store::replay(io, dir, false, options, manifest, &found, damage)?;
         start_log(&store)?;
         let rows = &store.rows;
-        rows.start().state_unknown_context("start threads for", dir)?;
+        rows.start()
+            .state_unknown_context("start threads for", dir)?;
         Ok(store)
     }
 

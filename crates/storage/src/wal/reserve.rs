@@ -65,7 +65,8 @@ pub fn take(io: &dyn Io, dir: &Path, number: u64) -> Result<Option<WalWriter>> {
     let path = names::log(dir, number);
     let file = io.open(&from).state_unknown_context("open", &from)?;
     let capacity = file.len().state_unknown_context("measure", &from)?;
-    io.rename(&from, &path).state_unknown_context("rename", &from)?;
+    io.rename(&from, &path)
+        .state_unknown_context("rename", &from)?;
     Ok(Some(WalWriter::adopt(file, path, number, capacity)))
 }
 

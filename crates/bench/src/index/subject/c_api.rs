@@ -4,9 +4,6 @@ use super::value::{KEY, VALUE};
 use crate::fail::{Failure, Result};
 use std::ffi::{CStr, c_char, c_void};
 
-/// Any object of a library; which one, the function's name says.
-pub type Object = *mut c_void;
-
 /// Gives a text back to its library.
 type Free = unsafe extern "C" fn(*mut c_void);
 

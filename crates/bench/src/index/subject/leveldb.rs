@@ -3,7 +3,7 @@
 //! MDHIM's `ds_leveldb.c` sets a block cache and a write buffer of 5 MiB each, 10,000 open files, a Bloom filter of 256 bits a key,
 //! and leaves Snappy on. Here cache and write buffers fill the common budget instead, and the filter has 10 bits a key: one of
 //! 256 would be larger than the records and slower to ask. All else is as MDHIM has it.
-use super::c_api::{self, Object, table_bytes};
+use super::c_api::{self, table_bytes};
 use super::value::{self, KEY, VALUE};
 use super::{Record, RecordLocation, Subject, Tuning, Worker};
 use crate::fail::{Context, Failure, Result};
@@ -13,57 +13,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::null_mut;
 
-#[link(name = "leveldb")]
-unsafe extern "C" {
-    fn leveldb_options_create() -> Object;
-    fn leveldb_options_destroy(options: Object);
-    fn leveldb_options_set_create_if_missing(options: Object, yes: u8);
-    fn leveldb_options_set_write_buffer_size(options: Object, bytes: usize);
-    fn leveldb_options_set_max_open_files(options: Object, files: c_int);
-    fn leveldb_options_set_cache(options: Object, cache: Object);
-    fn leveldb_options_set_block_size(options: Object, bytes: usize);
-    fn leveldb_options_set_max_file_size(options: Object, bytes: usize);
-    fn leveldb_options_set_compression(options: Object, which: c_int);
-    fn leveldb_options_set_filter_policy(options: Object, policy: Object);
-    fn leveldb_filterpolicy_create_bloom(bits: c_int) -> Object;
-    fn leveldb_filterpolicy_destroy(policy: Object);
-    fn leveldb_cache_create_lru(bytes: usize) -> Object;
-    fn leveldb_cache_destroy(cache: Object);
-    fn leveldb_readoptions_create() -> Object;
-    fn leveldb_readoptions_destroy(options: Object);
-    fn leveldb_writeoptions_create() -> Object;
-    fn leveldb_writeoptions_destroy(options: Object);
-    fn leveldb_open(options: Object, name: *const c_char, error: *mut *mut c_char) -> Object;
-    fn leveldb_close(db: Object);
-    fn leveldb_write(db: Object, options: Object, batch: Object, error: *mut *mut c_char);
-    fn leveldb_get(
-        db: Object,
-        options: Object,
-        key: *const c_char,
-        key_len: usize,
-        len: *mut usize,
-        error: *mut *mut c_char,
-    ) -> *mut c_char;
-    fn leveldb_property_value(db: Object, name: *const c_char) -> *mut c_char;
-    fn leveldb_compact_range(
-        db: Object,
-        start: *const c_char,
-        start_len: usize,
-        limit: *const c_char,
-        limit_len: usize,
-    );
-    fn leveldb_writebatch_create() -> Object;
-    fn leveldb_writebatch_destroy(batch: Object);
-    fn leveldb_writebatch_clear(batch: Object);
-    fn leveldb_writebatch_put(
-        batch: Object,
-        key: *const c_char,
-        key_len: usize,
-        value: *const c_char,
-        value_len: usize,
-    );
-    fn leveldb_free(of: *mut c_void);
+#[allow(
+    warnings,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    reason = "generated"
+)]
+mod c {
+    include!(concat!(env!("OUT_DIR"), "/leveldb.rs"));
 }
+use c::*;
 
 /// What is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,12 +83,12 @@ pub fn describe(tuning: &Tuning) -> String {
 
 /// See the head of this file.
 pub struct LevelDb {
-    db: Object,
-    options: Object,
-    cache: Object,
-    filter: Object,
-    read: Object,
-    write: Object,
+    db: *mut leveldb_t,
+    options: *mut leveldb_options_t,
+    cache: *mut leveldb_cache_t,
+    filter: *mut leveldb_filterpolicy_t,
+    read: *mut leveldb_readoptions_t,
+    write: *mut leveldb_writeoptions_t,
 }
 
 // SAFETY: the library's documentation allows any number of threads to use one database; options are only read after it is open.
@@ -240,7 +199,7 @@ impl Subject for LevelDb {
 
 struct LevelDbWorker<'a> {
     of: &'a LevelDb,
-    batch: Object,
+    batch: *mut leveldb_writebatch_t,
 }
 
 impl Drop for LevelDbWorker<'_> {

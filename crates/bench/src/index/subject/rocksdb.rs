@@ -3,7 +3,7 @@
 //! Puts are one `WriteBatch` a batch; gets one `MultiGet` a batch, with the flag for sorted keys where they are sorted. What is
 //! set, and what was tried and lost, stands in `docs/index-bench.md`; options that the C interface lacks are set by the option
 //! string.
-use super::c_api::{self, Object, table_bytes};
+use super::c_api::{self, table_bytes};
 use super::value::{self, KEY, VALUE};
 use super::{Record, RecordLocation, Subject, Tuning, Worker};
 use crate::fail::{Context, Failure, Result};
@@ -13,77 +13,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::null_mut;
 
-#[link(name = "rocksdb")]
-unsafe extern "C" {
-    fn rocksdb_options_create() -> Object;
-    fn rocksdb_options_destroy(options: Object);
-    fn rocksdb_get_options_from_string(
-        base: Object,
-        text: *const c_char,
-        out: Object,
-        error: *mut *mut c_char,
-    );
-    fn rocksdb_options_set_create_if_missing(options: Object, yes: u8);
-    fn rocksdb_options_increase_parallelism(options: Object, threads: c_int);
-    fn rocksdb_options_set_block_based_table_factory(options: Object, table: Object);
-    fn rocksdb_block_based_options_create() -> Object;
-    fn rocksdb_block_based_options_destroy(table: Object);
-    fn rocksdb_block_based_options_set_block_cache(table: Object, cache: Object);
-    fn rocksdb_block_based_options_set_block_size(table: Object, bytes: usize);
-    fn rocksdb_block_based_options_set_filter_policy(table: Object, policy: Object);
-    fn rocksdb_block_based_options_set_format_version(table: Object, version: c_int);
-    fn rocksdb_filterpolicy_create_bloom_full(bits: f64) -> Object;
-    fn rocksdb_cache_create_lru(bytes: usize) -> Object;
-    fn rocksdb_cache_destroy(cache: Object);
-    fn rocksdb_cache_get_usage(cache: Object) -> usize;
-    fn rocksdb_readoptions_create() -> Object;
-    fn rocksdb_readoptions_destroy(options: Object);
-    fn rocksdb_writeoptions_create() -> Object;
-    fn rocksdb_writeoptions_destroy(options: Object);
-    fn rocksdb_writeoptions_set_memtable_insert_hint_per_batch(options: Object, yes: u8);
-    fn rocksdb_flushoptions_create() -> Object;
-    fn rocksdb_flushoptions_destroy(options: Object);
-    fn rocksdb_open_column_families(
-        options: Object,
-        name: *const c_char,
-        count: c_int,
-        names: *const *const c_char,
-        family_options: *const Object,
-        families: *mut Object,
-        error: *mut *mut c_char,
-    ) -> Object;
-    fn rocksdb_column_family_handle_destroy(family: Object);
-    fn rocksdb_close(db: Object);
-    fn rocksdb_flush(db: Object, options: Object, error: *mut *mut c_char);
-    fn rocksdb_write(db: Object, options: Object, batch: Object, error: *mut *mut c_char);
-    fn rocksdb_batched_multi_get_cf(
-        db: Object,
-        options: Object,
-        family: Object,
-        count: usize,
-        keys: *const *const c_char,
-        key_lens: *const usize,
-        values: *mut Object,
-        errors: *mut *mut c_char,
-        sorted: bool,
-    );
-    fn rocksdb_pinnableslice_value(slice: Object, len: *mut usize) -> *const c_char;
-    fn rocksdb_pinnableslice_destroy(slice: Object);
-    fn rocksdb_property_int(db: Object, name: *const c_char, out: *mut u64) -> c_int;
-    fn rocksdb_property_value(db: Object, name: *const c_char) -> *mut c_char;
-    fn rocksdb_writebatch_create() -> Object;
-    fn rocksdb_writebatch_destroy(batch: Object);
-    fn rocksdb_writebatch_clear(batch: Object);
-    fn rocksdb_writebatch_put(
-        batch: Object,
-        key: *const c_char,
-        key_len: usize,
-        value: *const c_char,
-        value_len: usize,
-    );
-    fn rocksdb_set_perf_level(level: c_int);
-    fn rocksdb_free(of: *mut c_void);
+#[allow(
+    warnings,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    reason = "generated"
+)]
+mod c {
+    include!(concat!(env!("OUT_DIR"), "/rocksdb.rs"));
 }
+use c::*;
 
 /// Levels, sizes and the like, as its own option string. Two write buffers of a quarter and a cache of a half are the budget.
 fn option_string(tuning: &Tuning) -> String {
@@ -112,13 +51,13 @@ pub fn describe(tuning: &Tuning) -> String {
 
 /// See the head of this file.
 pub struct RocksDb {
-    db: Object,
-    family: Object,
-    base: Object,
-    options: Object,
-    cache: Object,
-    read: Object,
-    write: Object,
+    db: *mut rocksdb_t,
+    family: *mut rocksdb_column_family_handle_t,
+    base: *mut rocksdb_options_t,
+    options: *mut rocksdb_options_t,
+    cache: *mut rocksdb_cache_t,
+    read: *mut rocksdb_readoptions_t,
+    write: *mut rocksdb_writeoptions_t,
 }
 
 // SAFETY: the library allows any number of threads to use one database; options are only read after it is open.
@@ -278,11 +217,11 @@ impl Subject for RocksDb {
 
 struct RocksDbWorker<'a> {
     of: &'a RocksDb,
-    batch: Object,
+    batch: *mut rocksdb_writebatch_t,
     keys: Vec<[u8; KEY]>,
     starts: Vec<*const c_char>,
     lens: Vec<usize>,
-    values: Vec<Object>,
+    values: Vec<*mut rocksdb_pinnableslice_t>,
     errors: Vec<*mut c_char>,
 }
 

@@ -9,7 +9,7 @@ pub const N: usize = 4;
 
 /// Whether the program was built for OpenMPI; else for MPICH.
 pub fn open_mpi() -> bool {
-    forebay_fabric::mpi::library().contains("Open MPI")
+    forebay_node::transport::library().is_some_and(|mpi| mpi.contains("Open MPI"))
 }
 
 /// The `mpirun` of the MPI this program was built for, if there is one.

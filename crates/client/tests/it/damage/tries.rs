@@ -11,7 +11,7 @@ use crate::damage::stored::HeldRecords;
 use forebay_client::Client;
 use forebay_server::Fid;
 use forebay_server::fsck;
-use forebay_server::rebuild::{LossReport, DamagedPath};
+use forebay_server::rebuild::{DamagedPath, LossReport};
 use forebay_server::repair::Repair;
 use forebay_server::salvage::Salvage;
 use forebay_storage::OsIo;

@@ -9,8 +9,6 @@
 mod barrier;
 mod failures;
 mod handlers;
-#[cfg(feature = "mpi")]
-mod large;
 mod messages;
 mod requests;
 mod ring;
@@ -31,7 +29,7 @@ pub struct RankContext<'a> {
 }
 
 impl RankContext<'_> {
-    fn rank(&self) -> Rank {
+    pub fn rank(&self) -> Rank {
         self.end.rank()
     }
 
@@ -44,7 +42,7 @@ impl RankContext<'_> {
         (self.rank() + 1) % self.size()
     }
 
-    fn wait_for_all(&self) {
+    pub fn wait_for_all(&self) {
         self.barrier.wait();
     }
 }
@@ -65,7 +63,7 @@ macro_rules! checks {
     };
 }
 
-/// Every check but the [`LARGE`] ones.
+/// Every check.
 pub const CHECKS: &[Check] = checks![
     1 requests::every_rank_answers_every_rank,
     1 requests::a_rank_calls_itself,
@@ -89,10 +87,6 @@ pub const CHECKS: &[Check] = checks![
     2 ring::a_rank_that_stays_away_fails_it,
     2 ring::a_dead_rank_fails_it_at_once,
 ];
-
-/// Checks that need gigabytes of memory; transports that copy run them too, apart from the others.
-#[cfg(feature = "mpi")]
-pub const LARGE: &[Check] = checks![2 large::sizes_to_a_gib];
 
 /// Runs every check on fabrics of 1, 2 and 5 ranks from `make`, each rank a thread.
 ///

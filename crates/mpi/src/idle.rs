@@ -4,7 +4,7 @@
 //! of the time since the last work, between a shortest and a longest sleep. So a message from another process is found after at
 //! most one sleep, and an idle thread polls once per longest sleep. Work from this process ends a sleep at once.
 
-use crate::session::Pause;
+use forebay_fabric::session::Pause;
 use std::time::Duration;
 
 /// The thread spins while the last work is younger than this.

@@ -1,6 +1,8 @@
 //! Sessions over MPI: processes of a job of OpenMPI or MPICH, started by `mpirun` or `srun`.
 //!
-//! Everything that is not MPI's is in [`session`]. Here are safe wrappers of the calls of MPI, the
+//! What this crate knows: the calls of MPI. What it must not know: members, requests, who is dead.
+//!
+//! Everything that is not MPI's is in [`forebay_fabric::session`]. Here are safe wrappers of the calls of MPI, the
 //! [`ByteTransport`] made of them, and how its thread waits.
 //!
 //! - All MPI calls are made on the session's progress thread, so `MPI_THREAD_FUNNELED` is enough. MPI has nothing to wait
@@ -11,6 +13,7 @@
 //!   ends the job, which is then restarted.
 //! - `MPI_Finalize` waits for all ranks. Where one is dead it is not called, and `mpirun` then reports that a rank ended
 //!   without finalizing, which is so.
+#![cfg(feature = "mpi")]
 
 mod idle;
 mod safe_calls;
@@ -18,7 +21,7 @@ mod transport;
 
 pub use safe_calls::library;
 
-use crate::session::{self, ByteTransport, PendingSession, StartError};
+use forebay_fabric::session::{self, ByteTransport, PendingSession, StartError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::MpiTransport;
 

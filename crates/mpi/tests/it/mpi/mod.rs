@@ -3,6 +3,7 @@
 //! Each test starts this program again under `mpirun`, where each rank runs `rank`: the scenario named in the environment.
 //! Without an `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
 
+mod large;
 mod launch;
 mod scenarios;
 

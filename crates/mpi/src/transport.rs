@@ -2,8 +2,8 @@
 
 use super::idle;
 use super::safe_calls::{self, Comm, MpiError, PendingReceive, PendingSend};
-use crate::session::{ByteTransport, Pause, Waker};
 use bytes::Bytes;
+use forebay_fabric::session::{ByteTransport, Pause, Waker};
 use std::ffi::c_int;
 use std::time::Duration;
 

@@ -1,10 +1,12 @@
 //! What a rank does in each test.
 
+use super::large;
 use super::launch::SCENARIO;
 use crate::common::{LONG, identity};
 use crate::conformance::{self, ClosureHandler, FabricBarrier, RankBarrier};
 use forebay_fabric::session::{Health, Identity, Session, SessionEnd, StartError, Timing};
-use forebay_fabric::{Error, Fabric, Message, Rank, Replier, mpi};
+use forebay_fabric::{Error, Fabric, Message, Rank, Replier};
+use forebay_mpi as mpi;
 use forebay_testkit::wait::until;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ pub fn run() {
     let scenario = std::env::var(SCENARIO);
     match scenario.expect("a scenario").as_str() {
         "conform" => conform(conformance::CHECKS),
-        "large" => conform(conformance::LARGE),
+        "large" => conform(large::CHECKS),
         "permuted" => permuted(),
         "secret" => refused(|i, rank| i.secret.extend(vec![1; usize::from(rank == 1)])),
         "version" => refused(|i, rank| i.version += u32::from(rank == 1)),
