@@ -8,7 +8,7 @@ use super::value::{self, KEY, VALUE};
 use super::{Record, RecordLocation, Subject, Tuning, Worker};
 use crate::fail::{Context, Failure, Result};
 use crate::sizes;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::null_mut;
@@ -106,7 +106,7 @@ impl RocksDb {
                 name.as_ptr(),
                 1,
                 &c"default".as_ptr(),
-                &this.options,
+                &this.options.cast_const(),
                 &raw mut this.family,
                 &raw mut error,
             );

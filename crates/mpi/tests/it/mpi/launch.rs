@@ -68,7 +68,7 @@ impl Launch {
     }
 
     fn command(&self) -> Command {
-        let library = forebay_fabric::mpi::library();
+        let library = forebay_mpi::library();
         let open = library.contains("Open MPI");
         let name = if open {
             "mpirun.openmpi"

@@ -78,7 +78,7 @@ fn a_killed_rank_is_noticed_and_its_requests_end() {
     let Some((said, ok)) = Launch::new("killed", 4).with_recovery().output() else {
         return;
     };
-    if forebay_fabric::mpi::library().contains("Open MPI") {
+    if forebay_mpi::library().contains("Open MPI") {
         says(&said, "saw rank 1 die", 3);
     } else {
         // MPICH's Hydra ends the whole job at once, and says so.
@@ -92,7 +92,7 @@ fn a_collective_over_a_killed_rank_fails_and_others_go_on() {
     let Some((said, ok)) = Launch::new("ring-killed", 4).with_recovery().output() else {
         return;
     };
-    if forebay_fabric::mpi::library().contains("Open MPI") {
+    if forebay_mpi::library().contains("Open MPI") {
         says(&said, "goes on without rank 1", 3);
     } else {
         assert!(!ok, "{said}");
