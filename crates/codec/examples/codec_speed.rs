@@ -1,8 +1,9 @@
 //! Ratio, speeds and the time of one value of every codec, over each array of the datasets: medians of five.
 //!
 //! `cargo run --release -p forebay-codec --example codec_speed [array or codec, or a part of its name]...`
+use forebay_codec::FieldCodec;
 use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel, choose};
-use forebay_codec::container::{FieldCodec, MAX_CONTAINER_LEN, PIECE_LEN};
+use forebay_codec::container::{MAX_CONTAINER_LEN, PIECE_LEN};
 use forebay_codec::cost::Bandwidths;
 use forebay_codec::general::{ByteCodec, GeneralCodec, PcoCodec};
 use forebay_codec::xor::{ReferencePoints, XorCodec};

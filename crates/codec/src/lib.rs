@@ -6,6 +6,7 @@
 //! | `column` | one column: deltas, then LZ77 over the deltas |
 //! | [`varint`] | integers of 1 to 10 bytes |
 //! | [`container`] | up to 1 MiB of a file, encoded in pieces that decode alone; the trait of all codecs below, and their head |
+//! | `opened_container` | decoding pieces of a container, whichever codec it is of |
 //! | [`element`] | types of numbers, layouts of containers, integers in the order of floats |
 //! | [`field`] | our codec of floats: predicted from their neighbours, in spans that are decoded alone |
 //! | [`xor`] | XOR with reference points (MRC-FS) |
@@ -34,13 +35,16 @@ mod error;
 pub mod field;
 pub mod general;
 pub mod hint;
+mod opened_container;
 #[doc(hidden)]
 pub mod varint;
 pub mod xor;
 
 pub use column::LazyColumn;
 pub use columns::{Columns, Encoder};
-pub use container::{Codec, CodecId, EncodedContainer, OpenedContainer, StoredForm};
+pub use container::{Codec, CodecId, EncodedContainer, StoredForm};
 pub use element::{ElementLayout, ElementType};
 pub use error::{CodecError, CodecFailure};
+pub use field::FieldCodec;
 pub use hint::CodecHint;
+pub use opened_container::OpenedContainer;

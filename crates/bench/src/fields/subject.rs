@@ -2,8 +2,8 @@
 use super::array::SourceContainer;
 use crate::fail::Result;
 use crate::harness::by_name;
+use forebay_codec::FieldCodec;
 use forebay_codec::choose::{AnyCodec, CodecChooser, CodecSpeeds, CostGoal, CostModel};
-use forebay_codec::container::FieldCodec;
 use forebay_codec::cost::Bandwidths;
 use forebay_codec::general::{ByteCodec, GeneralCodec, PcoCodec, RawCodec};
 use forebay_codec::hint::HintedCodec;

@@ -1,9 +1,8 @@
 //! One codec over all containers of a sample, with the time it takes, and every byte compared.
 use super::sample::SampledContainer;
 use super::{AnalysisError, CodecAnalysis, RUNS};
-use crate::container::{
-    Codec, CodecId, EncodedContainer, MAX_CONTAINER_LEN, OpenedContainer, PIECE_LEN,
-};
+use crate::OpenedContainer;
+use crate::container::{Codec, CodecId, EncodedContainer, MAX_CONTAINER_LEN, PIECE_LEN};
 use crate::cost::CodecSpeed;
 use crate::element::ElementLayout;
 use crate::error::CodecError;

@@ -18,10 +18,11 @@ mod guess;
 
 pub use chooser::CodecChooser;
 
-use crate::container::{Codec, CodecId, EncodedContainer, FieldCodec, PIECE_LEN};
+use crate::container::{Codec, CodecId, EncodedContainer, PIECE_LEN};
 use crate::cost::{Bandwidths, CodecSpeed, StoreSeconds};
 use crate::element::{ElementLayout, ElementType};
 use crate::error::CodecError;
+use crate::field::FieldCodec;
 use crate::general::{ByteCodec, GeneralCodec, PcoCodec, RawCodec};
 use crate::hint::{CodecHint, HintedCodec};
 use crate::xor::{ReferencePoints, XorCodec};

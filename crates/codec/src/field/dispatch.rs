@@ -87,7 +87,8 @@ pub(super) fn decode<T: Word>(
 mod tests {
     use super::super::FieldCodec;
     use super::super::tests::{decode, random_bytes, random_layout};
-    use crate::container::{Codec, EncodedContainer, OpenedContainer};
+    use crate::OpenedContainer;
+    use crate::container::{Codec, EncodedContainer};
     use crate::element::ElementType;
     use forebay_testkit::random::Random;
     use forebay_testkit::seeds::for_each_seed;

@@ -1,7 +1,8 @@
 //! Damaged heads and pieces are refused or give other bytes: no panic, and nothing allocated beyond what a head may say.
 use super::FieldCodec;
 use super::tests::{random_bytes, random_layout};
-use crate::container::{Codec, EncodedContainer, MAX_CONTAINER_LEN, OpenedContainer, PIECE_LEN};
+use crate::OpenedContainer;
+use crate::container::{Codec, EncodedContainer, MAX_CONTAINER_LEN, PIECE_LEN};
 use crate::element::ElementType;
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::Random;

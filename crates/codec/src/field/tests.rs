@@ -1,6 +1,7 @@
 //! Containers of any bytes and layouts come back, whole and in parts.
 use super::*;
-use crate::container::{Codec, EncodedContainer, MAX_CONTAINER_LEN, OpenedContainer, PIECE_LEN};
+use crate::OpenedContainer;
+use crate::container::{Codec, EncodedContainer, MAX_CONTAINER_LEN, PIECE_LEN};
 use crate::element::{ElementLayout, ElementType};
 use crate::error::CodecError;
 use forebay_testkit::random::Random;

@@ -1,5 +1,5 @@
 //! Arrays that look like fields, weights, tables and noise, and the codecs that are tested with them.
-use forebay_codec::container::FieldCodec;
+use forebay_codec::FieldCodec;
 use forebay_codec::cost::Bandwidths;
 use forebay_codec::general::{ByteCodec, GeneralCodec, PcoCodec, RawCodec};
 use forebay_codec::xor::{ReferencePoints, XorCodec};
