@@ -3,7 +3,7 @@ use crate::access::{self, FileAccess, OpenData};
 use crate::cases::RecordLayout;
 use crate::cpu;
 use crate::fail::{Context, Failure, Result};
-use crate::random::SeededNumbers;
+use forebay_testkit::random::Random;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -75,7 +75,7 @@ const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 pub fn work(text: &str) -> Result<()> {
     let job: WorkerJob = serde_json::from_str(text).doing("the job")?;
     let mut buffer = vec![0u8; job.record() as usize];
-    SeededNumbers(SEED).fill(&mut buffer);
+    Random::new(SEED).fill(&mut buffer);
     let access = access::choose(job.link.as_deref())?;
     println!("ready");
     let mut line = String::new();
@@ -145,7 +145,7 @@ impl WorkerJob {
             RecordLayout::Segments => Box::new((0..each).map(move |i| (rank * each + i) * record)),
             RecordLayout::Strided => Box::new((0..each).map(move |i| (i * of + rank) * record)),
             RecordLayout::Random => {
-                let mut random = SeededNumbers(SEED ^ rank);
+                let mut random = Random::new(SEED ^ rank);
                 let records = each * of;
                 Box::new((0..each.min(RANDOM_READS)).map(move |_| random.below(records) * record))
             }

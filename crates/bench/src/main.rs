@@ -28,7 +28,6 @@ mod passthrough;
 mod pattern;
 mod prefetch;
 mod process_group;
-mod random;
 mod report;
 mod ring;
 mod sizes;

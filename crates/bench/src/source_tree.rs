@@ -5,7 +5,7 @@
 //! Every file and directory has a time in the past, and one file in twenty may be executed, so unpacking sets modes and times.
 use crate::fail::{Context, Result};
 use crate::harness::run_program;
-use crate::random::SeededNumbers;
+use forebay_testkit::random::Random;
 use std::fs::{File, FileTimes, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -84,7 +84,7 @@ impl SourceTree {
 
 /// Makes the files; how many bytes they have.
 fn make_files(tree: &Path, files: u64) -> Result<u64> {
-    let mut random = SeededNumbers(SEED);
+    let mut random = Random::new(SEED);
     let dirs = directories(&mut random, files.div_ceil(FILES_A_DIRECTORY));
     for dir in &dirs {
         let dir = tree.join(dir);
@@ -119,7 +119,7 @@ fn write(path: &Path, bytes: &[u8], mode: u32, time: SystemTime) -> std::io::Res
 }
 
 /// So many directories, each after the one that it lies in.
-fn directories(random: &mut SeededNumbers, count: u64) -> Vec<PathBuf> {
+fn directories(random: &mut Random, count: u64) -> Vec<PathBuf> {
     let mut dirs = vec![PathBuf::new()];
     for n in 1..count {
         let parent = &dirs[random.below(n) as usize];
@@ -133,14 +133,14 @@ fn directories(random: &mut SeededNumbers, count: u64) -> Vec<PathBuf> {
 }
 
 /// Bytes of a file.
-fn size(random: &mut SeededNumbers) -> u64 {
+fn size(random: &mut Random) -> u64 {
     // Twelve numbers between 0 and 1 less 6 are nearly normally distributed (Irwin and Hall).
     let normal = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
     let bytes = MEDIAN_BYTES * (SIZE_SPREAD * normal).exp();
     (bytes as u64).min(MOST_BYTES)
 }
 
-fn time(random: &mut SeededNumbers) -> SystemTime {
+fn time(random: &mut Random) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(OLDEST + random.below(YEAR))
 }
 
@@ -151,13 +151,13 @@ mod tests {
 
     #[test]
     fn a_seed_gives_one_tree_with_the_sizes_of_sources() {
-        let mut random = SeededNumbers(SEED);
+        let mut random = Random::new(SEED);
         let mut sizes: Vec<u64> = (0..15_000).map(|_| size(&mut random)).collect();
         let mean = sizes.iter().sum::<u64>() / 15_000;
         sizes.sort_unstable();
         assert!((3_600..4_400).contains(&sizes[7_500]), "{}", sizes[7_500]);
         assert!((7_000..9_500).contains(&mean), "{mean}");
-        let dirs = |seed| directories(&mut SeededNumbers(seed), 1250);
+        let dirs = |seed| directories(&mut Random::new(seed), 1250);
         assert!(dirs(1) == dirs(1) && dirs(1) != dirs(2));
         let depths = dirs(1).into_iter().map(|d| d.components().count());
         assert_eq!(depths.max(), Some(DEPTH));

@@ -4,9 +4,9 @@ use crate::StageArgs;
 use crate::cache::CacheDropping;
 use crate::fail::{Context, Failure, Result};
 use crate::harness::{Case, in_turn, run_program};
-use crate::random::SeededNumbers;
 use crate::report::Report;
 use crate::sizes;
+use forebay_testkit::random::Random;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ fn header(args: &StageArgs, dir: &Path, cold: CacheDropping, bytes: u64) -> Resu
 /// Makes the tree; how many bytes it has.
 fn make_files(dir: &Path, files: u64, size: u64) -> Result<u64> {
     let mut total = size;
-    let mut random = SeededNumbers(1);
+    let mut random = Random::new(1);
     let mut block = vec![0; CHUNK];
     for n in 0..files {
         let below = dir.join(format!("d{}", n % 100));

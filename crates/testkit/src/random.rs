@@ -40,6 +40,23 @@ impl Random {
         &of[self.index(of.len())]
     }
 
+    /// A number from 0 to 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A number from half of `x` to one and a half.
+    pub fn around(&mut self, x: u64) -> u64 {
+        x / 2 + self.below(x)
+    }
+
+    /// Fills the bytes.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for word in bytes.chunks_mut(8) {
+            word.copy_from_slice(&self.next().to_le_bytes()[..word.len()]);
+        }
+    }
+
     /// `n` bytes, none of them zero, so that a hole is no part of them.
     pub fn nonzero_bytes(&mut self, n: usize) -> Vec<u8> {
         (0..n).map(|_| (self.next() % 255) as u8 + 1).collect()
@@ -48,11 +65,7 @@ impl Random {
 
 /// Bytes that depend on a seed and do not repeat soon.
 pub fn seeded_bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::new(seed);
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        bytes.extend_from_slice(&random.next().to_le_bytes());
-    }
-    bytes.truncate(len);
+    let mut bytes = vec![0; len];
+    Random::new(seed).fill(&mut bytes);
     bytes
 }

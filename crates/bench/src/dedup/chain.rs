@@ -10,7 +10,7 @@
 //!
 //! Invariants: no two blocks of different numbers or versions have the same bytes, and no two headers do. A checkpoint has exactly
 //! the share of changed bytes that its chain says, up to rounding to runs.
-use crate::random::SeededNumbers;
+use forebay_testkit::random::Random;
 use std::io::{self, Write};
 
 /// Bytes of a block, and of a short run.
@@ -49,7 +49,7 @@ pub struct Chain {
     /// Bytes of a checkpoint, without its header.
     size: u64,
     seed: u64,
-    random: SeededNumbers,
+    random: Random,
     checkpoint: usize,
     /// The checkpoint that changed each block last.
     versions: Vec<u8>,
@@ -63,7 +63,7 @@ impl Chain {
             shape,
             size,
             seed,
-            random: SeededNumbers(seed),
+            random: Random::new(seed),
             checkpoint: 0,
             versions: vec![0; size.div_ceil(BLOCK_BYTES) as usize],
             distinct: 0,
@@ -159,9 +159,9 @@ impl Chain {
 
     fn fill(&self, block: u64, version: u8, bytes: &mut [u8]) {
         // The states of neighbours would be those of one sequence, so each begins at a number of it.
-        let mut state = SeededNumbers(self.seed);
-        state.0 = state.next() ^ (block << 8 | u64::from(version));
-        SeededNumbers(state.next()).fill(bytes);
+        let mut state = Random::new(self.seed);
+        state = Random::new(state.next() ^ (block << 8 | u64::from(version)));
+        Random::new(state.next()).fill(bytes);
     }
 }
 

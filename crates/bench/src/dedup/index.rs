@@ -6,10 +6,10 @@
 use super::cases::CHAIN_INPLACE;
 use super::chain::{BLOCK_BYTES, Chain};
 use crate::fail::{Failure, Result};
-use crate::random::SeededNumbers;
 use crate::report::Values;
 use forebay_data::cit::{ChunkLocation, Cit, CitOptions, FingerprintLists};
 use forebay_data::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
+use forebay_testkit::random::Random;
 
 /// Memory of the index for each TiB that is stored: what settling is to manage with.
 pub const BYTES_PER_TIB: u64 = 64 << 20;
@@ -66,8 +66,8 @@ impl StoredContents {
 fn fingerprint(content: u64) -> Fingerprint {
     let mut bytes = [0; FINGERPRINT_BYTES];
     // The states of neighbours would be those of one sequence.
-    let state = SeededNumbers(content).next();
-    SeededNumbers(state).fill(&mut bytes);
+    let state = Random::new(content).next();
+    Random::new(state).fill(&mut bytes);
     Fingerprint(bytes)
 }
 

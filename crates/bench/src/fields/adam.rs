@@ -5,8 +5,8 @@
 //! Invariant: a run follows from its shape and seed.
 use super::array::FloatArray;
 use super::cases::CheckpointPart;
-use crate::random::SeededNumbers;
 use forebay_codec::ElementType;
+use forebay_testkit::random::Random;
 
 /// How large the network is, and how long it learns.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,7 @@ const NOISE: f32 = 0.1;
 
 /// The run's checkpoints, the earliest first.
 pub fn train(shape: &TrainingShape, seed: u64) -> Vec<Checkpoint> {
-    let mut numbers = SeededNumbers(seed);
+    let mut numbers = Random::new(seed);
     let teacher = Network::random(shape.units, &mut numbers);
     let mut student = Network::random(shape.units, &mut numbers);
     let mut adam = Adam::new(student.weights.len());
@@ -132,7 +132,7 @@ fn to_bf16(number: f32) -> u16 {
 }
 
 /// About normally distributed: the sum of 12 numbers from 0 to 1, less 6.
-fn normal(numbers: &mut SeededNumbers) -> f32 {
+fn normal(numbers: &mut Random) -> f32 {
     let mut sum = 0u32;
     for _ in 0..3 {
         let bits = numbers.next();
@@ -157,7 +157,7 @@ struct TrainingPass {
 }
 
 impl Network {
-    fn random(units: [usize; 4], numbers: &mut SeededNumbers) -> Network {
+    fn random(units: [usize; 4], numbers: &mut Random) -> Network {
         let mut weights = Vec::new();
         for layer in units.windows(2) {
             let deviation = 1.0 / (layer[0] as f32).sqrt();
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_gradient_is_the_slope_of_the_loss() {
-        let mut numbers = SeededNumbers(3);
+        let mut numbers = Random::new(3);
         let mut network = Network::random(SMALL.units, &mut numbers);
         let batch = 3;
         let inputs: Vec<f32> = (0..batch * 4).map(|_| normal(&mut numbers)).collect();

@@ -1,8 +1,8 @@
 //! Generated arrays of binary32. Each follows from the seed alone.
 use super::array::FloatArray;
 use super::cases::GeneratedArray;
-use crate::random::SeededNumbers;
 use forebay_codec::ElementType;
+use forebay_testkit::random::Random;
 
 /// Values in a row of a wave.
 const ROW: usize = 1024;
@@ -16,7 +16,7 @@ const NOISE: f64 = 0.25;
 /// An array of about `size` bytes, whole elements.
 pub fn generate(array: GeneratedArray, size: u64, seed: u64) -> FloatArray {
     let count = (size as usize / 4).max(1);
-    let mut numbers = SeededNumbers(seed);
+    let mut numbers = Random::new(seed);
     let bytes = match array {
         GeneratedArray::Smooth => waves(count, &mut numbers, 0.0),
         GeneratedArray::Noisy => waves(count, &mut numbers, NOISE),
@@ -34,7 +34,7 @@ pub fn generate(array: GeneratedArray, size: u64, seed: u64) -> FloatArray {
 }
 
 /// A sum of products of waves along rows and columns, with noise of at most so much.
-fn waves(count: usize, numbers: &mut SeededNumbers, noise: f64) -> Vec<u8> {
+fn waves(count: usize, numbers: &mut Random, noise: f64) -> Vec<u8> {
     let rows = count.div_ceil(ROW);
     let mut wave = |len: usize| -> Vec<[f64; WAVES]> {
         let shape: [(f64, f64); WAVES] = std::array::from_fn(|k| {

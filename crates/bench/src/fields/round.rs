@@ -6,11 +6,11 @@ use super::array::{FloatArray, SourceContainer, containers};
 use super::subject::{FieldsSubject, SubjectKind, automatic_hint, automatic_model};
 use super::whole;
 use crate::fail::{Context, Failure, Result};
-use crate::random::SeededNumbers;
 use crate::report::{Spread, Values};
 use forebay_codec::choose::CodecChooser;
 use forebay_codec::container::PIECE_LEN;
 use forebay_codec::{Codec as _, EncodedContainer, OpenedContainer};
+use forebay_testkit::random::Random;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -257,7 +257,7 @@ impl<'a> ValueStore<'a> {
 
     /// Reads random values; sorted times in nanoseconds.
     fn read_values(&self, seed: u64) -> Result<Vec<f64>> {
-        let mut numbers = SeededNumbers(seed);
+        let mut numbers = Random::new(seed);
         let mut times = Vec::with_capacity(VALUES);
         while times.len() < VALUES {
             let at = numbers.below(self.len);

@@ -6,12 +6,12 @@ use super::array::FloatArray;
 use super::disk_model::DiskModel;
 use super::subject::FieldsSubject;
 use crate::fail::{Context, Failure, Result};
-use crate::random::SeededNumbers;
 use crate::report::Values;
 use forebay_codec::{CodecHint, ElementType};
 use forebay_data::{CodecWhen, LogId, LogStore, LogStoreOptions};
 use forebay_proto::Fid;
 use forebay_storage::{Io, Options, OsIo, Store};
+use forebay_testkit::random::Random;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -156,7 +156,7 @@ fn warm_up(store: &LogStore) -> Result<()> {
     let log = store
         .create_log(Fid(u64::MAX), CodecHint::default())
         .doing("create")?;
-    let mut random = SeededNumbers(1);
+    let mut random = Random::new(1);
     let bytes: Vec<u8> = (0..WARM_UP / 8)
         .flat_map(|_| random.next().to_le_bytes())
         .collect();

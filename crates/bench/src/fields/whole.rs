@@ -66,7 +66,7 @@ mod tests {
         for element in ElementType::ALL {
             for count in [1, 1023, 1024, 5000] {
                 let mut bytes = vec![0; count * element.width()];
-                crate::random::SeededNumbers(1).fill(&mut bytes);
+                forebay_testkit::random::Random::new(1).fill(&mut bytes);
                 let base = None;
                 let array = FloatArray {
                     element,

@@ -6,7 +6,7 @@
 //!   Each batch lasts, besides, between half and one and a half times its writer's usual time. Records in file order.
 //! - **Random**: the next batch is any of those left, of whichever writer; a writer's records are shuffled over all it writes.
 use super::workload::{Record, Workload};
-use crate::random::SeededNumbers;
+use forebay_testkit::random::Random;
 use forebay_trace::workload::Shuffle;
 
 /// An order of arrival.
@@ -25,7 +25,7 @@ pub struct Arrivals<'a> {
     work: &'a Workload,
     order: Order,
     size: u64,
-    random: SeededNumbers,
+    random: Random,
     writers: Vec<WriterProgress>,
     /// The writer whose turn it is, in lockstep.
     turn: usize,
@@ -51,7 +51,7 @@ const FASTEST_BATCH_TIME: u64 = 1 << 20;
 impl<'a> Arrivals<'a> {
     /// The batches of `size` records of a workload.
     pub fn new(work: &'a Workload, order: Order, size: u64, seed: u64) -> Arrivals<'a> {
-        let mut random = SeededNumbers(seed);
+        let mut random = Random::new(seed);
         let n = work.writers();
         let mut ranks: Vec<u64> = (0..u64::from(n)).collect();
         for i in (1..ranks.len()).rev() {

@@ -3,9 +3,9 @@
 use super::cases::FileLogs;
 use super::published::{self, Global, Local, LogLocation};
 use crate::fail::{Context, Result};
-use crate::random::SeededNumbers;
 use crate::report::{Spread, Values};
 use forebay_pattern::{Element, Folder, LogSource, MapLookup, PatternMap, Patterns, Segment};
+use forebay_testkit::random::Random;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -175,7 +175,7 @@ fn resolve(maps: &[PatternMap]) -> f64 {
 
 /// Median time of a lookup of a byte that some extent holds.
 fn lookup(files: &[FileLogs], find: impl Fn(usize, u64) -> bool) -> f64 {
-    let mut random = SeededNumbers(1);
+    let mut random = Random::new(1);
     let mut below = move |n: usize| random.below(n as u64) as usize;
     let mut times = Vec::with_capacity(BATCHES);
     let begin = Instant::now();
