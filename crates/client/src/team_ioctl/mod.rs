@@ -55,13 +55,6 @@ impl Deref for TeamFile {
     }
 }
 
-impl TeamFile {
-    /// The file; it is closed alone.
-    pub fn into_file(self) -> File {
-        self.file
-    }
-}
-
 impl RankTeam {
     /// Joins team `number`, of which `here` processes use the mount `mount`; it has some at `members` (none named:
     /// at all nodes). Waits for a place as long as a request may take: those who had it may have ended just now.

@@ -122,15 +122,9 @@ impl Workload {
                 (rank, index)
             };
             let start = start + step * STEP;
-            Op {
-                rank,
-                kind,
-                file,
-                offset,
-                len,
-                start,
-                end: start + STEP,
-            }
+            let end = start + STEP;
+            let call = Op::untimed(rank, kind, file, offset, len);
+            Op { start, end, ..call }
         })
     }
 }
