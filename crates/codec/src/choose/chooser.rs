@@ -1,6 +1,6 @@
 //! A file's choice, kept for some containers: sampling each would take longer than it gains.
 //!
-//! The codec is chosen again after [`FIRST_KEPT_CONTAINERS`] containers, and each time that the same one wins after twice as many. It is
+//! The codec is chosen again after [`FIRST_KEPT_CONTAINERS`] containers; that number doubles each time the same codec is chosen. It is
 //! also chosen again once a container's ratio differs much from that of the first one after the last choice.
 use super::{CodecChoice, CostModel, choose, choose_with};
 use crate::container::{Codec, EncodedContainer, StoredForm};
