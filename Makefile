@@ -15,20 +15,25 @@ SOAK_DIR ?= target/soak
 MPI = $(shell command -v mpicc.openmpi || command -v mpicc)
 MPICH = $(shell command -v mpicc.mpich)
 WITH_MPI = $(if $(MPI),--features forebay-cli/mpi)
+# All that has a feature. What cargo builds for `make test` is chosen so that dependencies have the same features each time, and are
+# compiled once: over the whole workspace, and with bindgen, by MPI or by the peers.
+ALL = --workspace --features forebay-bench/png$(if $(MPI),$(comma)forebay-cli/mpi$(comma)forebay-bench/mpi)$(if $(PEERS),$(comma)forebay-bench/peers)
+ALL_BUT_MPI = --workspace --features forebay-bench/png$(if $(PEERS),$(comma)forebay-bench/peers)
 # Servers for another MPI are another program, in target/mpich. What they are built of is beside what OpenMPI's are built of, and of it
 # all that does not know of MPI is taken: a setting of `mpi-sys` alone, whichever, tells cargo what depends on it apart.
 WITH_MPICH = env MPICC=$(MPICH) CARGO_BUILD_BUILD_DIR="$${CARGO_TARGET_DIR:-target}" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/mpich"
 MPICH_APART = --config profile.dev.package.mpi-sys.codegen-units=15
 # By module: `mpi::` is the transport's, and the end of the name of each module that needs nothing but an `mpirun`.
-MPICH_TESTS = -p forebay-mpi -p forebay-cli --features forebay-cli/mpi --test it -- mpi:: mpi_programs:: run_mpi_killed:: slurm:: --skip trace_record_mpi::
+# Without tests there, `python` and `trace` bring the features that the whole workspace has.
+MPICH_TESTS = -p forebay-mpi -p forebay-cli -p forebay-python -p forebay-trace --features forebay-cli/mpi --test it -- \
+	mpi:: mpi_programs:: run_mpi_killed:: slurm:: --skip trace_record_mpi::
 FEATURES =
 # LevelDB and RocksDB are only needed to be measured against; `make bench-index` installs them.
 # No `#` in the call: GNU make 4.3 hands the backslash before it on.
 PEERS = $(shell cc -E -x c -include leveldb/c.h -include rocksdb/c.h /dev/null >/dev/null 2>&1 && echo yes)
 comma := ,
-BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test test-python test-torch python c install-c fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields bench-clients bench-dcp figures
+.PHONY: help setup build demo test test-mpich test-wheel test-python test-torch python c install-c fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields bench-clients bench-dcp figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -47,14 +52,18 @@ demo: setup build ## One shared file on four nodes: write, kill, restart, read, 
 test: setup ## Format, lints, all tests, documentation
 	@$(if $(and $(MPI),$(MPICH)),,[ -z "$$FOREBAY_REQUIRE_MPI" ] || { echo "OpenMPI or MPICH is missing; the tests over MPI cannot run here" >&2; exit 1; })
 	@$(STEP) "format" $(CARGO) fmt --all --check
-	@$(STEP) "lints" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) clippy --workspace --all-targets $(WITH_MPI) -- -D warnings
-	@$(if $(MPI),$(STEP) "lints without MPI" $(CARGO) clippy -p forebay-mpi -p forebay-node -p forebay-cli --all-targets -- -D warnings)
-	@$(STEP) "lints of all benchmarks" $(CARGO) clippy -p forebay-bench --all-targets $(BENCH) -- -D warnings
-	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) scripts/tests.sh --workspace $(WITH_MPI) $(ARGS)
+	@$(STEP) "lints" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) clippy $(ALL) --all-targets -- -D warnings
+	@$(if $(MPI),$(STEP) "lints without MPI" $(CARGO) clippy $(ALL_BUT_MPI) --all-targets -- -D warnings)
+	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) scripts/tests.sh $(ALL) $(ARGS)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-mpich test-wheel
+	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc $(ALL) --no-deps
+
+# Beside each other: the first waits most of the time.
+test-mpich:
 	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) scripts/tests.sh $(MPICH_APART) $(MPICH_TESTS))
-	@$(STEP) "tests of all benchmarks" $(CARGO) test -p forebay-bench $(BENCH) -- index figures
+
+test-wheel:
 	@$(STEP) "tests of Python" scripts/python.sh test
-	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc --workspace --no-deps $(WITH_MPI)
 
 test-python: ## Tests of the Python package, with fsspec, h5py, zarr, dask, ...; part of `make test`; skipped without a Python
 	@[ -n "$$FOREBAY" ] || $(STEP) "command for the tests of Python" $(CARGO) build -p forebay-cli

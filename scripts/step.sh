@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # step.sh NAME COMMAND...: runs the command, and says its name before and its time after.
 set -uo pipefail
+# A make with several jobs offers its count of jobs to all it starts; cargo has its own.
+unset MAKEFLAGS MFLAGS
 name=$1
 shift
 echo "==> $name" >&2

@@ -11,7 +11,7 @@
 //! | `stat` | the attributes of a file as C sees them |
 //!
 //! Invariants: no panic leaves a function; each becomes `-EIO` with a message. A pointer that this library gave is valid until the
-//! call that says it ends it. A null pointer where there must be none is `-EINVAL`.
+//! call that is documented to end it. A null pointer where there must be none is `-EINVAL`.
 
 mod call;
 mod connection;

@@ -37,7 +37,7 @@ pub fn run() -> u8 {
         Ok(()) => failure::OK,
         Err(failure) => {
             if !failure.text.is_empty() {
-                output::tell(format!("forebay: {failure}"));
+                output::print_error_line(format!("forebay: {failure}"));
             }
             failure.code
         }

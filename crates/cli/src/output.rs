@@ -33,7 +33,7 @@ pub fn name(path: &Path) -> String {
 /// # Errors
 /// If it cannot be written, but for a reader that has seen enough.
 pub fn print(text: impl AsRef<str>) -> Result {
-    screen(&lines(text.as_ref())).map(drop)
+    print_unescaped(&lines(text.as_ref())).map(drop)
 }
 
 /// A value as one line of JSON for [`print()`]: what [`print()`] would escape is written as JSON itself escapes it.
@@ -59,7 +59,7 @@ pub fn json(value: &impl serde::Serialize) -> Result<String> {
 ///
 /// # Errors
 /// As for [`print()`].
-pub fn screen(text: &str) -> Result<bool> {
+pub fn print_unescaped(text: &str) -> Result<bool> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
@@ -70,7 +70,7 @@ pub fn screen(text: &str) -> Result<bool> {
 }
 
 /// Writes a line to standard error.
-pub fn tell(line: impl Display) {
+pub fn print_error_line(line: impl Display) {
     let line = line.to_string();
     // One write a line, so that lines of several processes do not mix. Where it fails there is nobody to tell.
     let _ = std::io::stderr().write_all(format!("{}\n", escaped(&line)).as_bytes());

@@ -1,5 +1,5 @@
 //! Progress bars on standard error; silent where that is no terminal, and never on standard output.
-use crate::output::tell;
+use crate::output::print_error_line;
 use forebay_node::failure::Result;
 use forebay_node::server_process::ServerProcess;
 use forebay_node::spec::ServerSpec;
@@ -26,7 +26,7 @@ pub fn start_server(spec: &ServerSpec, limit: Duration) -> Result<ServerProcess>
     let server = ServerProcess::start(
         spec,
         limit,
-        |line| tell(line),
+        |line| print_error_line(line),
         |step| bar.set_message(step.to_string()),
     );
     bar.finish_and_clear();

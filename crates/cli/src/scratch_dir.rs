@@ -1,7 +1,7 @@
 //! A directory that the command makes for itself and removes again.
 //!
 //! Invariant: the directory stays if anything is still mounted below it: removing it would delete through the mount.
-use crate::output::{name, tell};
+use crate::output::{name, print_error_line};
 use forebay_node::mount_table;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -32,13 +32,13 @@ impl Drop for ScratchDir {
         match mount_table::all() {
             Ok(all) if !all.iter().any(|m| m.point.starts_with(&self.0)) => {
                 if let Err(e) = std::fs::remove_dir_all(&self.0) {
-                    tell(format!(
+                    print_error_line(format!(
                         "forebay: cannot remove {}: {e}; remove it by hand",
                         name(&self.0)
                     ));
                 }
             }
-            _ => tell(format!(
+            _ => print_error_line(format!(
                 "forebay: a mount is left below {}; run `forebay umount` there, then remove it",
                 name(&self.0)
             )),

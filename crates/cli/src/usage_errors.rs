@@ -1,6 +1,6 @@
 //! Turns the command-line parser's errors into our one line; help and version stay as they are.
 use crate::args::Cli;
-use crate::output::{escaped, tell};
+use crate::output::{escaped, print_error_line};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use forebay_node::failure;
@@ -22,7 +22,7 @@ pub fn report(error: &clap::Error) -> u8 {
             let args: Vec<String> = std::env::args_os()
                 .map(|arg| arg.to_string_lossy().into_owned())
                 .collect();
-            tell(format!("forebay: {}", message(error, &args)));
+            print_error_line(format!("forebay: {}", message(error, &args)));
             failure::USAGE
         }
     }

@@ -1,7 +1,7 @@
 //! Advisory locks on open files: byte ranges, and whole files.
 //!
-//! A lock belongs to the [`File`] through which it was taken, as `F_OFD_SETLK` and `flock` have it: two files of one process exclude each
-//! other, and the end of a file gives its locks back. Ranges and whole-file locks know nothing of each other.
+//! A lock belongs to the [`File`] through which it was taken, as `F_OFD_SETLK` and `flock` have it: two files of one process
+//! exclude each other, and closing a `File` releases its locks. Ranges and whole-file locks know nothing of each other.
 //!
 //! Taking a lock sees what was published before it, on any node; giving one up publishes what this node wrote to the file.
 use crate::File;

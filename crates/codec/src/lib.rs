@@ -8,7 +8,7 @@
 //! | [`container`] | up to 1 MiB of a file, encoded in pieces that decode alone; the trait of all codecs below, and their head |
 //! | `opened_container` | decoding pieces of a container, whichever codec it is of |
 //! | [`element`] | types of numbers, layouts of containers, integers in the order of floats |
-//! | [`field`] | our codec of floats: predicted from their neighbours, in spans that are decoded alone |
+//! | [`field`] | our codec of floats: predicted from their neighbours, in pieces that are decoded alone |
 //! | [`xor`] | XOR with reference points (MRC-FS) |
 //! | [`general`] | Zstandard, LZ4 and Pcodec, alone or behind a shuffle of bytes |
 //! | [`hint`] | what a person says of a file's content |

@@ -22,16 +22,16 @@ impl ByteBudget {
         self.used.load(Relaxed)
     }
     /// Takes `n` bytes, or nothing if that is over the limit.
-    pub fn try_take(&self, n: u64) -> bool {
+    pub fn try_charge(&self, n: u64) -> bool {
         let fits = |used: u64| used.checked_add(n).filter(|total| *total <= self.limit);
         self.used.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
     /// Takes `n` bytes, whatever the limit.
-    pub fn take(&self, n: u64) {
+    pub fn charge(&self, n: u64) {
         self.used.fetch_add(n, Relaxed);
     }
     /// Gives `n` bytes back.
-    pub fn give(&self, n: u64) {
+    pub fn release(&self, n: u64) {
         let before = self.used.fetch_sub(n, Relaxed);
         debug_assert!(before >= n, "gave back more than was taken");
     }
@@ -44,10 +44,10 @@ mod tests {
     #[test]
     fn a_budget_stops_at_its_limit() {
         let budget = ByteBudget::new(10);
-        assert!(budget.try_take(10) && !budget.try_take(1));
-        budget.give(3);
-        assert!(!budget.try_take(4) && budget.try_take(3));
-        budget.take(5);
+        assert!(budget.try_charge(10) && !budget.try_charge(1));
+        budget.release(3);
+        assert!(!budget.try_charge(4) && budget.try_charge(3));
+        budget.charge(5);
         assert_eq!((budget.used(), budget.limit), (15, 10));
     }
 }

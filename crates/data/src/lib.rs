@@ -198,7 +198,7 @@ impl LogStore {
         let segments = Arc::new(segments);
         let poison = Arc::new(Poison::new(dir));
         let live = Arc::new(ByteBudget::new(options.quota.unwrap_or(u64::MAX)));
-        live.take(found.live);
+        live.charge(found.live);
         let record_cache = (options.buffer_bytes / 8) as usize;
         let containers = Arc::new(ContainerTable::new(
             store.clone(),
@@ -412,7 +412,7 @@ impl LogStore {
             for (log, ranges) in &logs {
                 self.writer
                     .live
-                    .give(self.writer.logs.free_tail(*log, ranges));
+                    .release(self.writer.logs.free_tail(*log, ranges));
             }
             let mut dead = Vec::new();
             let freed = self.writer.spans.free(&logs, &[], &mut dead);

@@ -1,8 +1,9 @@
 //! Segment files: 64 MiB each, shared by many logs; `header` says what one looks like.
 //!
-//! Invariants: a byte of a segment is written once; numbers are never used twice; a segment is not appended to after a reopen.
-//! Space is reserved by moving the end of a segment under a small lock (one per lane, so that a few logs write to different
-//! files at once); the write itself happens outside.
+//! Invariants: a byte of a segment is written once; numbers are never used twice; a segment is not appended to after a reopen. Raw
+//! bytes go to one of a few open segments, chosen by the number of the log, and containers to one more: these are the *lanes*, so
+//! that several logs write to different files at once. Space is reserved by moving the end of a segment under its lane's lock; the
+//! write itself happens outside that lock.
 pub mod header;
 mod rate;
 mod sync;

@@ -172,7 +172,7 @@ impl SpanTable {
         for written in spans {
             if let Some(runs) = written.span.runs() {
                 // Of containers that this batch creates: there is none that is gone.
-                locked.take(runs)?;
+                locked.increment_counts(runs)?;
             }
             written.span.put(&mut batch);
         }
@@ -189,7 +189,7 @@ impl SpanTable {
         for span in spans.iter().map(|written| &written.span) {
             if span.runs().is_some() {
                 // Counted when it was accepted; from now on its container counts.
-                self.live.give(span.live_len());
+                self.live.release(span.live_len());
                 self.count_mapped(std::slice::from_ref(span));
             }
         }
@@ -376,7 +376,7 @@ mod tests {
 
         fn record(&self, addr: u64, len: usize) -> Span {
             let span = self.reserve(addr, len);
-            self.live.take(len as u64);
+            self.live.charge(len as u64);
             let written = WrittenSpan {
                 span: span.clone(),
                 container: None,

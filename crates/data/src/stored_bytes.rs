@@ -44,7 +44,7 @@ impl LogStore {
                         // Both are within a run, whose length has 32 bits.
                         let wanted = Run {
                             len: (end - first) as u32,
-                            source: run.source.behind((first - addresses.start) as u32),
+                            source: run.source.advanced_by((first - addresses.start) as u32),
                         };
                         self.count_run(wanted, report)?;
                     }

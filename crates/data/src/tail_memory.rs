@@ -64,7 +64,7 @@ impl TailMemory {
     /// Makes the tail hold `more` bytes. `false`: that is over the budget, and nothing changed.
     pub fn try_grow(&self, state: &mut LogState, more: usize) -> bool {
         let (capacity, add) = self.growth(state, more);
-        let fits = self.budget.try_take(add);
+        let fits = self.budget.try_charge(add);
         if fits {
             state.tail.reserve(capacity);
         }
@@ -93,7 +93,7 @@ impl TailMemory {
             self.queue.lock().logs.remove(&state.ticket);
             state.ticket = 0;
         }
-        self.budget.give(buffer.capacity() as u64);
+        self.budget.release(buffer.capacity() as u64);
     }
 
     /// The log queued longest of those after `ticket`, with its ticket.
@@ -130,14 +130,14 @@ impl TailMemory {
                 return spare.push(buffer);
             }
         }
-        self.budget.give(buffer.capacity() as u64);
+        self.budget.release(buffer.capacity() as u64);
     }
 
     /// Gives all spare buffers back.
     pub fn drop_spares(&self) {
         let spare = std::mem::take(&mut *self.spare.lock());
         let bytes = spare.iter().map(|b| b.capacity() as u64).sum();
-        self.budget.give(bytes);
+        self.budget.release(bytes);
     }
 }
 

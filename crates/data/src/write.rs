@@ -74,18 +74,18 @@ impl LogAppender {
         };
         appended.inspect_err(|_| {
             self.reserve.written(len);
-            self.live.give(len);
+            self.live.release(len);
         })
     }
 
     /// Takes room for `len` more bytes of data, of quota and disk. `false`: there is none.
     fn take_room(&self, len: u64) -> bool {
-        if !self.live.try_take(len) {
+        if !self.live.try_charge(len) {
             return false;
         }
         let accepted = self.accept(len);
         if !accepted {
-            self.live.give(len);
+            self.live.release(len);
         }
         accepted
     }
@@ -398,7 +398,7 @@ impl LogAppender {
         };
         let mut state = log.state.lock();
         state.sealed = true;
-        self.live.give(state.tail.live_len());
+        self.live.release(state.tail.live_len());
         self.drop_tail(&mut state);
         let recorded = state.recorded;
         drop(state);

@@ -91,7 +91,7 @@ impl PendingMount {
         let filesystem = Filesystem::new(ctx.clone(), send);
         // The kernel lets nobody else in either; so does the answer.
         let owner = (!self.options.allow_other).then(|| rustix::process::geteuid().as_raw());
-        let started = Session::agree(filesystem, connection, owner).and_then(|session| {
+        let started = Session::handshake(filesystem, connection, owner).and_then(|session| {
             // Nothing is answered before `spawn`.
             ctx.caches.connect(session.notifier(), point)?;
             session.spawn(answering_threads(), reading_rule(&ctx.delegate))

@@ -1,8 +1,9 @@
 //! The thread that made a request, as `/proc` shows it: whether it has a pending signal, which call it is in, and its groups.
 //!
-//! A wait ends with `EINTR` only if the caller will certainly act on a signal when its call returns (the kernel would hand
-//! a stray "restart" to the program otherwise): a signal of its own thread; or one of its process, if it is the only thread
-//! or the first, which the kernel wakes before others. A fatal signal, SIGKILL above all, is pending on each thread by itself.
+//! A call that waits for a lock ends with `EINTR` only if the thread that made it will certainly handle a signal when the call
+//! returns. Otherwise the kernel would pass its internal "restart" code on to the program. Such a signal is one pending for the
+//! thread; or one pending for its process, if the thread is the only one or the first, which the kernel wakes before others. A
+//! fatal signal, SIGKILL above all, is pending on each thread by itself.
 use std::fs;
 use std::io::{self, ErrorKind};
 

@@ -1,6 +1,6 @@
 //! The result of a batched get: the extents of all its requests in one list.
 //!
-//! Invariant: the requests' ranges of the list do not overlap and lie inside it.
+//! Invariant: each request has a range of positions in the list; these ranges lie in the list and do not overlap.
 use crate::Extent;
 use std::ops::Range;
 

@@ -101,13 +101,13 @@ impl Overlay {
         for change in changes {
             let piece = OverlayPiece::of(change);
             if piece.start < piece.end {
-                overlay.lay(piece);
+                overlay.insert(piece);
             }
         }
         overlay
     }
 
-    fn lay(&mut self, piece: OverlayPiece) {
+    fn insert(&mut self, piece: OverlayPiece) {
         // Batches arrive nearly sorted: mostly the new piece follows, and often continues, the last one.
         let mut last = self.pieces.last_entry();
         match last.as_mut().map(|l| l.get_mut()) {

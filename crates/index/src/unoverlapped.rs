@@ -45,7 +45,7 @@ impl ExtentIndex {
         let ranges = pieces.iter().map(|p| (p.start, p.end, p.source.as_ref()));
         if let KnownPieces::Nothing = coverage.known_pieces(fid, ranges) {
             let (version, ()) = coverage.begin(fid, || ());
-            coverage.learn_empty(fid, version);
+            coverage.start_empty(fid, version);
         }
         coverage.count(pieces.len(), 0);
         Ok(vec![true; pieces.len()])
@@ -57,7 +57,7 @@ impl ExtentIndex {
         let (version, view) = coverage.begin(fid, || self.engine.view());
         let first = extents(&view, fid, 0, Bound::Unbounded)?.next();
         if first.transpose()?.is_none() {
-            coverage.learn_empty(fid, version);
+            coverage.start_empty(fid, version);
         }
         Ok(())
     }
@@ -76,12 +76,12 @@ impl ExtentIndex {
                 break;
             }
             if found.len() == MAX_PAGE_RECORDS {
-                coverage.learn(fid, version, page, None);
+                coverage.load_page(fid, version, page, None);
                 return Ok(());
             }
             found.extend(Some(extent).filter(|e| e.end() > start));
         }
-        coverage.learn(fid, version, page, Some((&found, next)));
+        coverage.load_page(fid, version, page, Some((&found, next)));
         Ok(())
     }
 }

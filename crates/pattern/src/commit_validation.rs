@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //! 1. The answer is exact where there is one.
-//! 2. The cost is bounded by the number of terms, the budget of steps and the elements that may be compared, whatever counts
-//!    loops claim.
+//! 2. The cost is bounded by the number of terms, the budget of steps and the number of elements that may be compared, however
+//!    large the loop counts in a term are.
 
 use crate::disjoint::MOST_STEPS;
 use crate::lattice::Lattice;

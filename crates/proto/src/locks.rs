@@ -1,8 +1,8 @@
 //! Requests about advisory locks. A request goes to the file's owner, but for those that say otherwise.
 //!
-//! **Session**: one incarnation of a node as a lock client of another member. A greater one ends those before it, and with them
-//! all that they held. **Incarnation** of a lock manager: one run of an owner as such; it forgets all locks when it ends, so a node
-//! that meets another one than before knows that what it held there is lost.
+//! **Session**: one run of a node as a lock client of another member. A session with a greater number ends those before it, and
+//! with them all that they held. **Incarnation**: the number of one run of a lock manager, which is a file's owner. A run keeps its
+//! locks in memory only, so a node that gets another number than before has lost the locks that it held there.
 //!
 //! A request that changes something carries a **token**: a slot and a number that grows with each use of the slot. A node has
 //! one request at a time in a slot. The same token again is answered as the first time; a smaller number in the slot is an

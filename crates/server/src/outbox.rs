@@ -4,8 +4,9 @@
 //! - A message is written in the batch of the index change that displaced the bytes, and deleted only after the member has answered. So
 //!   it arrives at least once. Freeing twice changes nothing.
 //! - The store is synced before a message is sent. Else the index could name, after a power cut, bytes that the other member has
-//!   freed. For the same reason the extents that a commit without a sync displaced become messages only once the bytes of that commit
-//!   are on disk (`displaced_extents`).
+//!   freed. For the same reason the extents that a commit without a sync displaced become messages only once the bytes of that
+//!   commit are on disk (`displaced_extents`). Two kinds of commits write their messages at once: those at durability `none`, and
+//!   those of patterned files that were never synced.
 //!
 //! ```text
 //! OUTBOX   key  | member 2 | number 8 |    numbers grow, also across restarts

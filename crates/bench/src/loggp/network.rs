@@ -9,12 +9,12 @@
 //! `L` there is half a round trip, overheads included; LogGP's own is what is left without them:
 //! `11.719927 / 2 - o_s - o_r = 3.553 us`.
 //!
-//! Later commits have another measurement of the same machine, `tests/conf/ng-mpi-tukey.dat` (commit `a611dd16`), a few percent away:
-//! `11.082663`, `1.240573`, `1.145113`, `1.086758`. A test holds the figures on both.
+//! Later commits have another measurement of the same machine, `tests/conf/ng-mpi-tukey.dat` (commit `a611dd16`), a few percent
+//! away: `11.082663`, `1.240573`, `1.145113`, `1.086758`. A test in `ring` compares the trees for both.
 //!
-//! The file says InfiniBand, not which rate: 2 GB/s agrees with QDR, but would with DDR too.
-//! The paper's machine (Catalyst, InfiniBand QDR by QLogic) has no published set that we know of. What decides about trees is
-//! not the speed but the ratio of a message's whole time to the gap between two of them, here `5.86 / 1.17 = 5.0`, there 4.8.
+//! The file says InfiniBand, not which rate: 2 GB/s agrees with QDR, but would with DDR too. The paper's machine (Catalyst,
+//! InfiniBand QDR by QLogic) has no published set that we know of. What decides about trees is not the speed but the ratio of a
+//! message's whole time to the gap between two of them, `5.86 / 1.17 = 5.0` in the first measurement, 4.8 in the later one.
 
 /// A network of equal servers. Times in nanoseconds, `G` in picoseconds a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]

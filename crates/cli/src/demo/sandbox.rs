@@ -1,6 +1,6 @@
 //! The place of the demo, removed at its end: one directory with a store, mount points and a plain directory, and the server
 //! process, which is stopped before the directory is removed.
-use crate::output::tell;
+use crate::output::print_error_line;
 use crate::scratch_dir::ScratchDir;
 use crate::settings::ResolvedSettings;
 use forebay_node::failure::{Context, Failure, Result};
@@ -84,7 +84,7 @@ impl Sandbox {
         self.server = Some(ServerProcess::start(
             &self.spec,
             self.limit,
-            |line| tell(line),
+            |line| print_error_line(line),
             |_| {},
         )?);
         Ok(())

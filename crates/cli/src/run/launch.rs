@@ -14,7 +14,7 @@ use super::hosts::Host;
 use super::reports::Reports;
 use super::{Servers, exec};
 use crate::args::{Launcher, RunArgs};
-use crate::output::{escaped, tell};
+use crate::output::{escaped, print_error_line};
 use crate::settings::ResolvedSettings;
 use forebay_node::control::ControlClient;
 use forebay_node::failure::{Context, Failure, Result};
@@ -285,7 +285,9 @@ impl LaunchedServers {
                     return Err(self.not_together(begun, limit - LAUNCHER_MARGIN));
                 }
                 Ok(ServerReport::Failed(failed)) => {
-                    return Err(self.reports.cause(failed.failure, failed.follows));
+                    return Err(self
+                        .reports
+                        .wait_for_root_cause(failed.failure, failed.follows));
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -437,7 +439,7 @@ impl LaunchedServers {
             if mount_table::at(&all, &point).is_some_and(|m| mount_table::store(m).is_some())
                 && let Err(failure) = mount_table::detach(&point)
             {
-                tell(format!("forebay: {failure}"));
+                print_error_line(format!("forebay: {failure}"));
             }
         }
     }

@@ -20,7 +20,7 @@ pub use launch::has_mpirun;
 
 use crate::args::{Launcher, RunArgs};
 use crate::config_file;
-use crate::output::tell;
+use crate::output::print_error_line;
 use crate::progress::start_server;
 use crate::settings::{ResolvedSettings, Source};
 use forebay_client::link::SOCKET_VARIABLE;
@@ -71,12 +71,12 @@ pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
         }
         Ok(Some(code)) => code,
         Err(failure) => {
-            tell(format!("forebay: {failure}"));
+            print_error_line(format!("forebay: {failure}"));
             failure.code
         }
     };
     if let Err(failure) = stopped {
-        tell(format!("forebay: {failure}"));
+        print_error_line(format!("forebay: {failure}"));
     }
     Err(Failure::silent_with(code))
 }
@@ -103,7 +103,7 @@ fn work(
     };
     let next = "what was committed stays in the store: `forebay run` with the same --stage-out goes on, with `true` as its command";
     if signals.code().is_some() && code != 0 {
-        tell(format!(
+        print_error_line(format!(
             "forebay: nothing is staged out, because a signal ended the command; {next}"
         ));
         return Ok(Some(code));
@@ -113,7 +113,7 @@ fn work(
     Ok(Some(match copied {
         Ok(()) => code,
         Err(failure) => {
-            tell(format!("forebay: stage out: {failure}; {next}"));
+            print_error_line(format!("forebay: stage out: {failure}; {next}"));
             match code {
                 0 => signals.code().unwrap_or(FAILED),
                 code => code,
@@ -137,7 +137,7 @@ fn mount_point(args: &RunArgs) -> Result<Option<&Path>> {
     match mount_table::need_fuse() {
         Ok(()) => Ok(Some(mount)),
         Err(_) if embedded && args.stage_in.is_empty() && args.stage_out.is_empty() => {
-            tell(format!(
+            print_error_line(format!(
                 "forebay: warning: this machine has no /dev/fuse, so nothing is mounted on {}: what is written there is not in the \
                  store; only programs that use Forebay's libraries reach it (FOREBAY_SOCKET)",
                 mount.display()

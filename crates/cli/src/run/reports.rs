@@ -1,7 +1,7 @@
 //! The reports of the servers of a launched job, read line by line; they show how each server ended.
 //!
 //! Invariant: a server that has reported neither a stop nor a failure counts as dead.
-use crate::output::tell;
+use crate::output::print_error_line;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::ProcessHandle;
 use forebay_node::spec::{MemberLocation, ServerReport, host};
@@ -60,7 +60,7 @@ impl Reports {
                 match serde_json::from_str::<ServerReport>(&line) {
                     Ok(report) => {
                         if let Some(text) = notices.of(&report) {
-                            tell(format!("forebay: {text}"));
+                            print_error_line(format!("forebay: {text}"));
                         }
                         if let ServerReport::Stopping { .. } = report {
                             drop(running.take());
@@ -69,7 +69,7 @@ impl Reports {
                         let _ = sender.send(LauncherEvent::Report(report));
                     }
                     // What the launcher itself has to say.
-                    Err(_) => tell(line),
+                    Err(_) => print_error_line(line),
                 }
             }
             let _ = sender.send(LauncherEvent::OutputEnded);
@@ -122,7 +122,7 @@ impl Reports {
     }
 
     /// The failure that others only follow from, if it is reported soon.
-    pub fn cause(&mut self, mut failure: Failure, mut follows: bool) -> Failure {
+    pub fn wait_for_root_cause(&mut self, mut failure: Failure, mut follows: bool) -> Failure {
         let end = Instant::now() + CAUSE_WAIT;
         while follows && let Ok(report) = self.next(end) {
             if let ServerReport::Failed(failed) = report

@@ -4,7 +4,7 @@
 //! mount; what could not be staged out stays in the service.
 use super::Servers;
 use crate::args::RunArgs;
-use crate::output::tell;
+use crate::output::print_error_line;
 use crate::subcommands::{stage, stage_paths};
 use forebay_node::control::StageSpec;
 use forebay_node::failure::{Failure, Result};
@@ -82,7 +82,7 @@ impl Staging {
             jobs: 0,
         };
         // Standard output is the command's.
-        tell(format!(
+        print_error_line(format!(
             "forebay: {}",
             stage::copy(spec, &store, asked)?.trim_end()
         ));

@@ -2,7 +2,7 @@
 use super::trace;
 use crate::args::ConvertArgs;
 use crate::files::replace;
-use crate::output::{name, tell};
+use crate::output::{name, print_error_line};
 use forebay_node::failure::Result;
 use forebay_node::units::count;
 use forebay_trace::{Recording, csv, format};
@@ -15,7 +15,7 @@ use std::path::Path;
 pub fn run(args: &ConvertArgs) -> Result {
     let recording = trace::open(&args.from)?;
     write(&recording, &args.to)?;
-    tell(format!(
+    print_error_line(format!(
         "{}: {} calls of {} ranks",
         name(&args.to),
         count(recording.calls.len() as u64),

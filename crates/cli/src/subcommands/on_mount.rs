@@ -1,6 +1,6 @@
 //! Helpers of the subcommands about single files of a mount: every file is tried, each call to the mount has a limit because it
 //! may hang with its service, and errors that mean the same to all subcommands have one text.
-use crate::output::tell;
+use crate::output::print_error_line;
 use forebay_node::failure::{Failure, Result};
 use forebay_node::limits::within;
 use forebay_node::mount_table;
@@ -20,7 +20,7 @@ pub fn each(files: &[PathBuf], one: impl Fn(&Path) -> Result) -> Result {
     for file in files {
         if let Err(failure) = one(file) {
             failed = true;
-            tell(format!("forebay: {failure}"));
+            print_error_line(format!("forebay: {failure}"));
         }
     }
     match failed {

@@ -2,7 +2,7 @@
 use super::trace;
 use crate::args::{KindArg, PlotArgs, XArg};
 use crate::files::replace;
-use crate::output::{name, tell};
+use crate::output::{name, print_error_line};
 use forebay_node::failure::{Failure, Result};
 use forebay_node::units::count;
 use forebay_trace::Kind;
@@ -61,7 +61,7 @@ pub fn run(args: &PlotArgs) -> Result {
         let shown = name(&path);
         let next = "name a file in a directory of your own with -o";
         replace(&path, next, |file| file.write_all(&bytes))?;
-        tell(format!(
+        print_error_line(format!(
             "{shown}: {} calls of {} ranks",
             count(calls as u64),
             count(chart.ranks.len() as u64)

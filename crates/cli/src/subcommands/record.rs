@@ -3,7 +3,7 @@ use super::convert;
 use super::stage_paths;
 use super::umount::{self, store_named};
 use crate::args::RecordArgs;
-use crate::output::{name, tell};
+use crate::output::{name, print_error_line};
 use crate::run::{Guard, Signals};
 use crate::scratch_dir::ScratchDir;
 use forebay_node::control::{ControlClient, RecordPart, RecordSpec};
@@ -63,11 +63,11 @@ pub fn run(args: &RecordArgs) -> Result {
     let code = code?;
     let recording = join(&spec, &services, &mut problems);
     if recording.calls.is_empty() && NOT_RUN_CODES.contains(&code) {
-        tell("forebay: nothing was recorded; no trace was written");
+        print_error_line("forebay: nothing was recorded; no trace was written");
         return Err(Failure::silent_with(code));
     }
     convert::write(&recording, &output)?;
-    tell(format!(
+    print_error_line(format!(
         "{}: {} calls of {} ranks on {} files",
         name(&output),
         count(recording.calls.len() as u64),
@@ -76,7 +76,7 @@ pub fn run(args: &RecordArgs) -> Result {
     ));
     let whole = problems.is_empty();
     for problem in problems {
-        tell(format!("forebay: {problem}"));
+        print_error_line(format!("forebay: {problem}"));
     }
     match code {
         0 if whole => Ok(()),

@@ -2,7 +2,7 @@
 use super::library::LibraryTarget;
 use crate::args::ReplayArgs;
 use crate::config_file;
-use crate::output::{self, print, tell};
+use crate::output::{self, print, print_error_line};
 use crate::progress;
 use crate::scratch_dir::ScratchDir;
 use crate::settings::ResolvedSettings;
@@ -113,7 +113,7 @@ fn in_mounts(
     let server = ServerProcess::start(
         &spec,
         settings.values.start_limit,
-        |line| tell(line),
+        |line| print_error_line(line),
         |_| {},
     )?;
     *running.lock() = Some(server);

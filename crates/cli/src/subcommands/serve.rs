@@ -29,7 +29,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
     if !transport::IS_BUILT_IN {
         return Err(no_mpi());
     }
-    let tell = |report: &ServerReport| {
+    let print_report = |report: &ServerReport| {
         let line = serde_json::to_string(report).unwrap_or_default();
         // One write a line: the launcher mixes the lines of all servers.
         std::io::stdout().write_all(format!("{line}\n").as_bytes())
@@ -39,7 +39,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
             // Fails only if nobody listens, and then nobody is to be told.
             let code = failure.code;
             let text = on_this_host(true, &failure.text);
-            let _ = tell(&ServerReport::Failed(Failure { code, text }.into()));
+            let _ = print_report(&ServerReport::Failed(Failure { code, text }.into()));
             return Err(Failure::silent_with(code));
         }
         start => start?,
@@ -55,7 +55,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
     job_process::run(&start, move |report| {
         // Whoever started it may be gone; the launcher's end stops the server.
         let _ = if launched {
-            tell(report)
+            print_report(report)
         } else {
             match report {
                 ServerReport::AllReady(locations) => writeln!(

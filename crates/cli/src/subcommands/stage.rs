@@ -1,7 +1,7 @@
 //! `forebay stage in` and `stage out`: has the service copy, and shows how far it is.
 use super::stage_paths;
 use crate::args::StageArgs;
-use crate::output::{json, name, print, tell};
+use crate::output::{json, name, print, print_error_line};
 use crate::progress;
 use forebay_client::stage::{LineKind, ReportLine, StageCounts};
 use forebay_node::control::{ControlClient, StageJob, StageSpec, StageState};
@@ -87,14 +87,14 @@ fn poll_until_done(
     let (since, mut cancelled) = (Instant::now(), false);
     loop {
         if asked.load(Ordering::SeqCst) && !std::mem::replace(&mut cancelled, true) {
-            bar.suspend(|| tell("forebay: ending the job; again to leave at once"));
+            bar.suspend(|| print_error_line("forebay: ending the job; again to leave at once"));
             client.cancel_stage_job(job, REPLY_TIMEOUT)?;
         }
         let from = lines.len();
         let seen = with_resume_hint(client.stage_job(job, from, REPLY_TIMEOUT), store)?;
         show(&bar, &seen.counts);
         if !seen.lines.is_empty() {
-            let tell_line = |line| tell(format!("forebay: {}", line_text(line)));
+            let tell_line = |line| print_error_line(format!("forebay: {}", line_text(line)));
             bar.suspend(|| seen.lines.iter().for_each(tell_line));
             lines.extend(seen.lines);
         } else if seen.state != StageState::Running {

@@ -1,7 +1,7 @@
 //! `forebay stage status`: running, finished and unfinished stage jobs.
 use super::stage::{REPLY_TIMEOUT, connect, with_resume_hint};
 use crate::args::StageStatusArgs;
-use crate::output::{escaped, json, print, tell};
+use crate::output::{escaped, json, print, print_error_line};
 use crate::subcommands::umount::{store_named, stores};
 use crate::table::Table;
 use forebay_node::control::{ConnectError, ControlClient, StageJob, StageState};
@@ -42,11 +42,13 @@ pub fn run(args: &StageStatusArgs) -> Result {
                     Ok(mut client) => match jobs(&mut client, false, &store) {
                         Ok(jobs) => all.push((store, jobs)),
                         // It may end while it is asked.
-                        Err(failure) => tell(format!("forebay: {failure}")),
+                        Err(failure) => print_error_line(format!("forebay: {failure}")),
                     },
                     // A dead mount has no jobs; another user's service is not asked.
                     Err(ConnectError::NotRunning | ConnectError::Failed(_)) => {}
-                    Err(ConnectError::Silent(failure)) => tell(format!("forebay: {failure}")),
+                    Err(ConnectError::Silent(failure)) => {
+                        print_error_line(format!("forebay: {failure}"))
+                    }
                 }
             }
         }

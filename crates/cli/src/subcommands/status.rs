@@ -1,7 +1,7 @@
 //! `forebay status`: what a running service holds, uses and does; once, or again and again.
 use super::status_text::text;
 use crate::args::StatusArgs;
-use crate::output::{json, lines, print, screen};
+use crate::output::{json, lines, print, print_unescaped};
 use crate::subcommands::umount::store_named;
 use forebay_node::control::{ConnectError, ControlClient, MemberEntry, Rates, Status};
 use forebay_node::failure::{Context, Failure, Result};
@@ -139,7 +139,7 @@ fn watch(args: &StatusArgs, store: &Path, interval: Duration) -> Result {
             _ => shown.into_owned(),
         };
         last = Some(look);
-        if !screen(&shown)? {
+        if !print_unescaped(&shown)? {
             return Ok(());
         }
         // A signal, or no thread that could tell of one.

@@ -2,7 +2,7 @@
 use super::patterns;
 use crate::args::{GenArgs, StatsArgs};
 use crate::files::replace;
-use crate::output::{json, name, print, tell};
+use crate::output::{json, name, print, print_error_line};
 use crate::table::Table;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::{count, parse_size, size};
@@ -34,7 +34,7 @@ pub fn generate(args: &GenArgs) -> Result {
     match &args.output {
         Some(path) => {
             replace(path, next, |file| write(file, &trace))?;
-            tell(format!(
+            print_error_line(format!(
                 "{}: {} calls of {} ranks",
                 name(path),
                 count(trace.ops.len() as u64),
@@ -84,7 +84,7 @@ pub fn open(path: &Path) -> Result<Recording> {
         )
     })?;
     if let Some(loss) = &recording.loss {
-        tell(format!("forebay: {}: {loss}", name(path)));
+        print_error_line(format!("forebay: {}: {loss}", name(path)));
     }
     Ok(recording)
 }

@@ -1,6 +1,6 @@
 //! `forebay umount`: stops the service of a mount point or store, and waits until it has let go of the store.
 use crate::args::UmountArgs;
-use crate::output::{escaped, name, print, tell};
+use crate::output::{escaped, name, print, print_error_line};
 use forebay_node::control::{ConnectError, ControlClient, DeadMember, store_holder};
 use forebay_node::failure::{Failure, Result};
 use forebay_node::mount_table::{self, MountEntry};
@@ -160,7 +160,7 @@ fn end_silent(store: &Path, limit: Duration) -> Result {
     let shown = name(store);
     let holder = store_holder(store)?;
     let pid = holder.pid;
-    tell(format!(
+    print_error_line(format!(
         "forebay: the service of {shown} (pid {pid}) does not answer; it is woken and told to stop, and killed if it still runs after {} s",
         limit.as_secs_f32()
     ));

@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //! - A call means what it means in the server's process, because that is where it is carried out, by the same functions.
-//! - If the client dies, the server closes its files, releases its locks and leaves its teams. If the server dies, calls fail, and the
-//!   next call on a path goes to the next server.
+//! - If the client dies, the server closes its files, releases its locks and leaves its teams. If the server dies, calls fail, and
+//!   the next call on a path connects to the server process that was started in its place.
 //! - A forked child shares no connection with its parent (`process_local`).
 mod address;
 mod client;

@@ -1,4 +1,4 @@
-//! Containers whose parameters are parsed, pieces of which are decoded.
+//! Decodes containers: parses the parameters of a container once, then decodes any of its pieces.
 use super::decode_piece::PieceJob;
 use super::lane_decoder::LaneDecoder;
 use super::parameters::{FieldParameters, SymbolModel};

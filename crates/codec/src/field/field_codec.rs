@@ -1,4 +1,4 @@
-//! The codec of containers.
+//! [`FieldCodec`]: the implementation of [`Codec`] for `field`, and encoding a container against an earlier version of it.
 use super::encode;
 use crate::container::{Codec, CodecId, EncodedContainer, StoredForm};
 use crate::element::ElementLayout;

@@ -1,9 +1,9 @@
 //! Decodes lanes.
 //!
-//! One load gives at least 57 bits, of which some numbers are decoded before the next load: as many as mostly fit. Whether they
-//! did is known from their lengths afterwards; else they are decoded again, one by one. What was read beyond the bits of the load
-//! was zeros, and the code of the first number that does not fit makes the lengths exceed 57, whatever it seemed to be: a code
-//! that seems shorter than it is would be the beginning of another.
+//! One load gives at least 57 bits. From it a group of numbers is decoded, as many as usually fit. If the lengths of their codes
+//! add up to more than 57, the group did not fit, and is decoded again one number at a time. The sum always shows this: beyond the
+//! loaded bits the decoder reads zeros, and because no code is the beginning of another, a code that was cut off cannot be taken
+//! for a shorter one that would still fit.
 //!
 //! Lanes that are decoded side by side give *rows*: the first number of each lane, the second of each, and so on.
 use super::huffman::{self, CodeLengths, TABLE};

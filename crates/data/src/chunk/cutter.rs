@@ -134,7 +134,7 @@ impl Cutter {
                 if !last && anchors.scanned < horizon {
                     break;
                 }
-                anchors.steer(&mut self.grid, self.addr, horizon);
+                anchors.update_phase(&mut self.grid, self.addr, horizon);
             }
             let line = self.grid.line_after(self.addr);
             if line > end && !last {
@@ -196,14 +196,14 @@ impl Anchors {
     }
 
     /// Moves the grid at `addr` if the votes of the anchors up to `horizon` say so.
-    fn steer(&self, grid: &mut ChunkGrid, addr: u64, horizon: u64) {
+    fn update_phase(&self, grid: &mut ChunkGrid, addr: u64, horizon: u64) {
         let near = self.ahead.iter().take_while(|a| a.addr < horizon);
         let present = grid.clone();
         let votes = near.filter_map(|anchor| {
             let offset = self.table.offset(anchor)?;
             Some(present.phase_for(anchor.addr, offset))
         });
-        grid.steer(addr, votes);
+        grid.update_phase(addr, votes);
     }
 
     /// Records in the table how the anchors below `end` lie on this grid.

@@ -52,7 +52,7 @@ impl ChunkGrid {
     }
 
     /// Moves the grid before the chunk that begins at `addr`, if the votes ahead (phases, in the order of their addresses) say so.
-    pub fn steer(&mut self, addr: u64, votes: impl Iterator<Item = u64>) {
+    pub fn update_phase(&mut self, addr: u64, votes: impl Iterator<Item = u64>) {
         let distance = MOVE_DISTANCE.max(self.size);
         if self.moved_at.is_some_and(|at| addr < at + distance) {
             return;
@@ -82,7 +82,7 @@ mod tests {
 
     fn steered(votes: &[u64]) -> u64 {
         let mut grid = ChunkGrid::new(4096);
-        grid.steer(0, votes.iter().copied());
+        grid.update_phase(0, votes.iter().copied());
         grid.phase
     }
 
@@ -104,15 +104,15 @@ mod tests {
     #[test]
     fn it_rests_after_a_move_and_its_lines_follow_the_phase() {
         let mut grid = ChunkGrid::new(4096);
-        grid.steer(10_000, [100].into_iter());
+        grid.update_phase(10_000, [100].into_iter());
         assert_eq!((grid.line_after(10_000), grid.offset(12_388)), (12_388, 0));
         assert_eq!(grid.line_after(12_388), 16_484);
         assert_eq!((grid.line_after(0), grid.line_after(100)), (100, 4196));
         assert_eq!(grid.phase_for(5000, 4900), 100);
         assert_eq!(grid.phase_for(5, 10), 4091);
-        grid.steer(10_000 + MOVE_DISTANCE - 1, [200].into_iter());
+        grid.update_phase(10_000 + MOVE_DISTANCE - 1, [200].into_iter());
         assert_eq!(grid.phase, 100);
-        grid.steer(10_000 + MOVE_DISTANCE, [200].into_iter());
+        grid.update_phase(10_000 + MOVE_DISTANCE, [200].into_iter());
         assert_eq!(grid.phase, 200);
     }
 }

@@ -12,8 +12,9 @@
 //! has an entry while the list is cached.
 //!
 //! ```text
-//! chunk of a container    0   1   2   3   4   5   6   7   8  ...  64   ...  0, if the container's number is even
-//! level of its entry     12   0   1   0   2   0   1   0   3        6        13
+//! chunk of a container    0   1   2   3   4   5   6   7   8  ...  64
+//! level of its entry     12   0   1   0   2   0   1   0   3        6      13 for chunk 0 of a container with an even number,
+//!                                                                        14 if four divides the number
 //!                        at rate 2^r the entries of levels from r on stay; those of cached lists have level 15
 //! ```
 //!

@@ -137,7 +137,7 @@ impl<'a> LockedContainers<'a> {
     ///
     /// # Errors
     /// As the store, and `Corrupt` for a broken record.
-    pub fn take(&mut self, runs: &SpanRuns) -> Result<bool> {
+    pub fn increment_counts(&mut self, runs: &SpanRuns) -> Result<bool> {
         for (id, positions) in runs.iter().filter_map(|run| run.in_container()) {
             let is_there = self.chunks(id, &positions)?.is_some_and(|(open, chunks)| {
                 let may_grow = |count: &u64| *count > 0 && *count < u64::MAX;
@@ -155,11 +155,11 @@ impl<'a> LockedContainers<'a> {
         Ok(true)
     }
 
-    /// Lowers the count of each chunk of these runs by one. Call `take` for the runs that replace them first.
+    /// Lowers the count of each chunk of these runs by one. Call `increment_counts` for the runs that replace them first.
     ///
     /// # Errors
     /// As the store, and `Corrupt` where the runs name what is not there or not counted: then nothing may be applied.
-    pub fn give(&mut self, runs: &SpanRuns) -> Result<()> {
+    pub fn decrement_counts(&mut self, runs: &SpanRuns) -> Result<()> {
         for (id, positions) in runs.iter().filter_map(|run| run.in_container()) {
             let named = self.chunks(id, &positions)?;
             let (open, chunks) =

@@ -214,7 +214,7 @@ impl ContainerTable {
     ) -> u64 {
         let named = container.named_len(counts);
         self.encoded.add(container, counts);
-        self.live.take(named);
+        self.live.charge(named);
         self.add_named(named);
         self.segments.recount(container.segment, reserved, named);
         named
@@ -222,7 +222,7 @@ impl ContainerTable {
 
     /// This many bytes of a container are no longer named.
     pub(super) fn forget_named(&self, container: &Container, bytes: u64) {
-        self.live.give(bytes);
+        self.live.release(bytes);
         self.named.fetch_sub(bytes, Relaxed);
         self.segments.release(container.segment, bytes);
     }
@@ -267,7 +267,7 @@ impl ContainerTable {
             // Counted in the new segment first: so no segment looks empty that is not.
             self.segments
                 .recount(m.new.segment, m.new.stored_len(), now);
-            self.live.take(now);
+            self.live.charge(now);
             self.add_named(now);
             self.encoded.add(&m.new, &counts);
             self.encoded.remove(&m.old, &counts);

@@ -1,9 +1,9 @@
 //! Plans what becomes of the chunks of raw spans: zeros become a hole, a known chunk is named where it is stored, a new one is
 //! kept.
 //!
-//! If almost all of a span is new, it becomes a container of its own: encoded, if that makes it shorter; else its new chunks stay
-//! where they lie: the container **adopts** the span's raw bytes, and the rest of them is reclaimed. Otherwise new chunks are copied
-//! to containers in the order of their addresses.
+//! If almost all of a span is new, the span becomes one container. It is written encoded if that is shorter; else the container
+//! **adopts** the span's raw bytes where they lie, and those of its known chunks are reclaimed. Otherwise new chunks are copied to
+//! containers in the order of their addresses.
 use super::Settler;
 use super::cut::{CutChunk, ReadSpan, ReadSpans};
 use super::lookup::{ChunkLookup, NewChunk};
@@ -193,7 +193,7 @@ impl<'a> SettlePlan<'a> {
             let part = span.part(chunk);
             runs.push(Run {
                 len: part.len() as u32,
-                source: source.behind(part.start as u32),
+                source: source.advanced_by(part.start as u32),
             });
         }
         let adopted_by = match container {

@@ -43,7 +43,7 @@ pub struct SpanRuns(Vec<Run>);
 
 impl RunSource {
     /// The source of the byte this many bytes further on.
-    pub fn behind(self, bytes: u32) -> RunSource {
+    pub fn advanced_by(self, bytes: u32) -> RunSource {
         match self {
             RunSource::Zeros => RunSource::Zeros,
             RunSource::Container { id, at } => RunSource::Container { id, at: at + bytes },
@@ -56,7 +56,7 @@ impl Run {
     fn part(self, skip: u32, len: u32) -> Run {
         Run {
             len: len.min(self.len - skip),
-            source: self.source.behind(skip),
+            source: self.source.advanced_by(skip),
         }
     }
 

@@ -194,7 +194,7 @@ impl SpanTable {
         for cut in &cuts {
             // What stays is counted first: no chunk seems gone that is not.
             for left in cut.left.iter().filter_map(Span::runs) {
-                if !containers.take(left)? {
+                if !containers.increment_counts(left)? {
                     return Err(Error::Corrupt(format!(
                         "log {} names chunks before {} that are gone; run `forebay fsck`",
                         cut.old.log, cut.old.live.end
@@ -202,7 +202,7 @@ impl SpanTable {
                 }
             }
             if let Some(runs) = cut.old.runs() {
-                containers.give(runs)?;
+                containers.decrement_counts(runs)?;
             }
         }
         containers.put(&mut batch)?;
@@ -215,7 +215,7 @@ impl SpanTable {
                 self.segments
                     .recount(raw.segment, raw.stored_len(), counted);
                 self.live
-                    .give(cut.old.live_len() - cut.left.iter().map(Span::live_len).sum::<u64>());
+                    .release(cut.old.live_len() - cut.left.iter().map(Span::live_len).sum::<u64>());
             }
             self.uncount_mapped(std::slice::from_ref(&cut.old));
             self.count_mapped(&cut.left);

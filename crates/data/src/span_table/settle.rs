@@ -85,7 +85,7 @@ impl SpanTable {
                 locked.create(new);
             }
             let taken = match s.new.runs().filter(|_| is_current) {
-                Some(runs) => locked.take(runs),
+                Some(runs) => locked.increment_counts(runs),
                 None => Ok(false),
             };
             match taken {
@@ -119,7 +119,7 @@ impl SpanTable {
             self.cache.forget(s.old.log, s.old.live.end);
             if let Some(raw) = s.old.raw() {
                 self.segments.release(raw.segment, raw.stored_len());
-                self.live.give(s.old.live_len());
+                self.live.release(s.old.live_len());
             }
             outcome.settled += s.old.live_len();
         }

@@ -130,7 +130,10 @@ pub(super) fn encode_record(identity: &Identity, frames: u32, host: &str) -> Vec
 }
 
 /// The process of each member, from the records by process; `process_word` is what the transport calls a process.
-pub(super) fn agree(records: &[u8], process_word: &str) -> Result<Vec<u32>, IdentityError> {
+pub(super) fn check_identities(
+    records: &[u8],
+    process_word: &str,
+) -> Result<Vec<u32>, IdentityError> {
     let parsed: Result<Vec<ProcessRecord>, IdentityError> = records
         .chunks(RECORD_LEN)
         .enumerate()
@@ -238,7 +241,7 @@ mod tests {
     fn agree_all(all: &[Identity]) -> Result<Vec<u32>, IdentityError> {
         let record = |identity| encode_record(identity, 1, "node");
         let records: Vec<u8> = all.iter().flat_map(record).collect();
-        agree(&records, "process")
+        check_identities(&records, "process")
     }
 
     proptest! {
@@ -255,7 +258,7 @@ mod tests {
         fn changed_records_are_refused(at in 0..RECORD_LEN, bit in 0..8u8) {
             let mut records = [encode_record(&member(0, 2), 1, "a"), encode_record(&member(1, 2), 1, "b")].concat();
             records[RECORD_LEN + at] ^= 1 << bit;
-            prop_assert_eq!(agree(&records, "process"), Err(IdentityError::Garbled("process 1".into())));
+            prop_assert_eq!(check_identities(&records, "process"), Err(IdentityError::Garbled("process 1".into())));
         }
     }
 

@@ -9,7 +9,7 @@ use super::endpoint::Endpoint;
 use super::frame;
 use super::handle::{ProgressThread, Session};
 use super::handler_pool::HandlerPool;
-use super::handshake::{Identity, IdentityError, agree, encode_record};
+use super::handshake::{Identity, IdentityError, check_identities, encode_record};
 use super::peers::Peers;
 use super::progress::{ProgressLoop, SessionEnd};
 use super::timing::Timing;
@@ -181,7 +181,7 @@ fn exchange_identities<T: ByteTransport>(
     loop {
         let records = transport.poll_exchange();
         if let Some(records) = records.map_err(StartError::of::<T>)? {
-            return Ok(agree(&records, T::PROCESS)?);
+            return Ok(check_identities(&records, T::PROCESS)?);
         }
         let waited = begun.elapsed();
         if waited > timing.join {

@@ -94,7 +94,7 @@ impl MountContext {
     ///
     /// # Errors
     /// As the kernel says.
-    pub(super) fn launder(&self, fid: Fid) -> Result<(), Errno> {
+    pub(super) fn write_back_and_drop_pages(&self, fid: Fid) -> Result<(), Errno> {
         let laundered = self.caches.drop_all_pages(&self.delegate, fid);
         laundered.map(drop).map_err(errno)
     }

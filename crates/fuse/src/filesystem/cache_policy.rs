@@ -164,7 +164,7 @@ mod tests {
             free: u64::MAX,
         });
         let mut config = KernelConfig::new(InitFlags::all(), InitFlags::empty(), 0);
-        write_back.agree(&mut config);
+        write_back.negotiate(&mut config);
         CachePolicy {
             alone: true,
             write_back,

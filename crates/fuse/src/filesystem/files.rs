@@ -326,7 +326,7 @@ mod tests {
         let offered = protocol::InitFlags::all();
         let mut kernel =
             protocol::KernelConfig::new(offered, protocol::InitFlags::empty(), 1 << 20);
-        ctx.policy.write_back.agree(&mut kernel);
+        ctx.policy.write_back.negotiate(&mut kernel);
         assert!(ctx.policy.write_back.is_on());
         let flags = open_flags(protocol::OpenFlags(libc::O_RDWR | libc::O_CREAT));
         let made = ctx

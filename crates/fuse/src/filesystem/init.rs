@@ -13,7 +13,7 @@ const MAX_WRITE: u32 = 1 << 20;
 ///
 /// # Errors
 /// It cannot hand over locks, and with several members it must.
-pub(super) fn agree(
+pub(super) fn negotiate(
     config: &mut KernelConfig,
     alone: bool,
     write_back: &WriteBack,
@@ -43,7 +43,7 @@ pub(super) fn agree(
             ))
         })?;
     }
-    write_back.agree(config);
+    write_back.negotiate(config);
     config.max_write = MAX_WRITE;
     // The kernel offers its default and takes no more; `mount` raises it afterwards where it may.
     config.readahead = config.readahead.min(READAHEAD);
@@ -61,7 +61,7 @@ mod tests {
         let write_back = WriteBack::for_conditions(conditions);
         let offered = InitFlags::all().difference(lacking);
         let mut config = KernelConfig::new(offered, InitFlags::empty(), 1 << 20);
-        agree(&mut config, conditions.members == 1, &write_back).unwrap();
+        negotiate(&mut config, conditions.members == 1, &write_back).unwrap();
         let taken = config.takes(InitFlags::FUSE_WRITEBACK_CACHE);
         assert_eq!(write_back.is_on(), taken, "{conditions:?}");
         taken

@@ -2,7 +2,7 @@
 //! recorder, calls the delegate or a part of `Filesystem`, and gives the answer to the reply.
 use super::file_handle::{DIRECT, WRITE, handle, has, open_flags};
 use super::files::FileRequests;
-use super::init::agree;
+use super::init::negotiate;
 use super::task_threads::spawn_task;
 use super::team::TeamDirectory;
 use super::{Filesystem, attrs, names, xattrs};
@@ -41,7 +41,7 @@ impl Handler for Filesystem {
         let expire = config.offers(InitFlags::FUSE_HAS_EXPIRE_ONLY);
         let policy = &self.ctx.policy;
         policy.entries_expire.store(expire, Ordering::Relaxed);
-        agree(config, policy.alone, &policy.write_back)
+        negotiate(config, policy.alone, &policy.write_back)
     }
 
     fn destroy(&self) {
@@ -322,7 +322,7 @@ impl Handler for Filesystem {
         let record = self.ctx.recording.record(req, call);
         spawn_task("to look for data and holes", move || {
             let sought = attempt("seek", fid, || {
-                ctx.launder(fid)?;
+                ctx.write_back_and_drop_pages(fid)?;
                 FileRequests { ctx }.seek(fh, offset, whence)
             });
             record.end(&sought);

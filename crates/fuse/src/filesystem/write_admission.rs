@@ -79,7 +79,7 @@ impl MountContext {
         let ctx = self.clone();
         spawn_task("to count what was written", move || {
             // A program that seeks to the end asks with the kernel's lock of the file held.
-            if let Err(error) = ctx.launder(fid) {
+            if let Err(error) = ctx.write_back_and_drop_pages(fid) {
                 tracing::warn!(inode = fid.0, %error, "bytes that the kernel keeps are not counted");
             }
             answer();

@@ -65,7 +65,7 @@ impl WriteBack {
     }
 
     /// Asks the kernel for it, if the conditions hold.
-    pub(super) fn agree(&self, config: &mut KernelConfig) {
+    pub(super) fn negotiate(&self, config: &mut KernelConfig) {
         let wanted = self.conditions.hold();
         if wanted && !self.budget.is_enough(self.conditions.free) {
             tracing::info!(

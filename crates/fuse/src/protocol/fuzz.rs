@@ -282,7 +282,7 @@ fn any_first_request_is_agreed_on_or_refused() {
         kernel.write_all(&bytes).unwrap();
         // No request follows, should the mount want another.
         kernel.shutdown(std::net::Shutdown::Write).unwrap();
-        agreed += u64::from(Session::agree(GivesUp::default(), device.into(), None).is_ok());
+        agreed += u64::from(Session::handshake(GivesUp::default(), device.into(), None).is_ok());
     }
     println!("{agreed} agreed");
     assert!(agreed > 100);

@@ -65,7 +65,7 @@ impl<H: Handler> Session<H> {
     ///
     /// # Errors
     /// A kernel too old, or one that lacks what the handler needs; a mount that has ended.
-    pub fn agree(handler: H, device: OwnedFd, owner: Option<u32>) -> io::Result<Session<H>> {
+    pub fn handshake(handler: H, device: OwnedFd, owner: Option<u32>) -> io::Result<Session<H>> {
         let device = Arc::new(device);
         let mut buffer = vec![0; MIN_READ_BUFFER];
         loop {

@@ -217,7 +217,7 @@ impl FileCover {
 
     /// What was read of the page `number`: its extents, and with them those that reach into it; and where the next extent after
     /// it starts, if there is one.
-    pub fn learn(&mut self, number: u64, extents: &[Extent], next: Option<u64>, now: u64) {
+    pub fn load_page(&mut self, number: u64, extents: &[Extent], next: Option<u64>, now: u64) {
         let of = number / PAGES_PER_SLICE;
         if next.is_none() {
             // What is not known and lies after that is empty.

@@ -9,10 +9,10 @@
 //! | `file` | the slices of a file, as far as they are known |
 //! | `streams` | whether a new extent may continue a stored one |
 //!
-//! The coverage of a file is tracked from its second change on, or from the first if that has many pieces. If the file has no extents
-//! then, its coverage is complete; else a page is loaded from the index once puts have met it often enough. From then on every batch is
-//! applied here too, under the lock that loading a page takes for its view of the index. A batch that was made and never applied
-//! therefore leaves no trace.
+//! The coverage of a file is tracked from its second change on, or from the first if that has many pieces. If the file has no
+//! extents then, its coverage is complete; else a page is loaded from the index once puts have met it often enough. From then on
+//! the coverage changes when a batch is applied, not when it is made: a batch that is never applied changes nothing here. Applying
+//! a batch takes the lock under which a page that is loaded takes its view of the index, so no loaded page misses a batch.
 //!
 //! # Invariants
 //! - What is called free is free: no stored byte, and no extent to join with. The converse does not hold: after a removal, or
@@ -173,7 +173,7 @@ impl Coverage {
     }
 
     /// At this version the file had nothing stored.
-    pub fn learn_empty(&self, fid: u64, version: u64) {
+    pub fn start_empty(&self, fid: u64, version: u64) {
         let mut state = self.state.lock();
         if let Some(file) = state.files.get_mut(&fid).filter(|f| f.version == version) {
             file.set_empty();
@@ -182,7 +182,7 @@ impl Coverage {
 
     /// What stood at this version in a page that was unknown: extents that start in it or reach into it, by offset, and the start of
     /// the next one after it. `None`: too much to read.
-    pub fn learn(
+    pub fn load_page(
         &self,
         fid: u64,
         version: u64,
@@ -197,7 +197,7 @@ impl Coverage {
         };
         let before = file.bytes();
         match found {
-            Some((extents, next)) => file.learn(page, extents, next, state.now),
+            Some((extents, next)) => file.load_page(page, extents, next, state.now),
             None => file.misses -= DENSE_PAGE_MISSES,
         }
         let after = file.bytes();

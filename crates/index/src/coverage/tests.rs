@@ -33,7 +33,7 @@ fn store(coverage: &Coverage, fid: u64, extents: &[Extent]) {
 
 fn begin_empty(coverage: &Coverage, fid: u64) {
     let (version, ()) = coverage.begin(fid, || ());
-    coverage.learn_empty(fid, version);
+    coverage.start_empty(fid, version);
 }
 
 #[test]
@@ -63,14 +63,14 @@ fn what_was_applied_meanwhile_makes_what_was_read_void() {
     let coverage = Coverage::new(1 << 20);
     let (version, ()) = coverage.begin(1, || ());
     store(&coverage, 1, &[extent(0, 10)]);
-    coverage.learn_empty(1, version);
+    coverage.start_empty(1, version);
     assert_eq!(free(&coverage, 1, 0, 10, 5), Some(false));
     let (version, ()) = coverage.begin(1, || ());
     store(&coverage, 1, &[extent(20, 10)]);
-    coverage.learn(1, version, 0, Some((&[extent(0, 10)], None)));
+    coverage.load_page(1, version, 0, Some((&[extent(0, 10)], None)));
     assert_eq!(free(&coverage, 1, 20, 30, 5), Some(false));
     let (version, ()) = coverage.begin(1, || ());
-    coverage.learn(
+    coverage.load_page(
         1,
         version,
         0,
@@ -244,7 +244,7 @@ proptest! {
                 Step::Begin if i >= before => {
                     let (version, ()) = coverage.begin(1, || ());
                     if stored.is_empty() {
-                        coverage.learn_empty(1, version);
+                        coverage.start_empty(1, version);
                     }
                 }
                 Step::Begin => {}
@@ -258,7 +258,7 @@ proptest! {
                     let (start, end) = (page * PAGE, (page + 1) * PAGE);
                     let found: Vec<Extent> = stored.values().filter(|e| e.offset < end && e.end() > start).copied().collect();
                     let next = stored.range(end..).next().map(|(offset, _)| *offset);
-                    coverage.learn(1, version, page, Some((&found, next)));
+                    coverage.load_page(1, version, page, Some((&found, next)));
                 }
             }
             for at in 0..UNITS {

@@ -2,7 +2,7 @@
 //!
 //! Of the records with one key the newest counts: an extent is yielded, a delete yields nothing.
 //!
-//! What is damaged ends the scan where it begins, see [`NewestFirst`].
+//! Damage ends the scan before the first damaged record, see [`NewestFirst`].
 use super::memtable::Run;
 use super::record::{Key, Record};
 use super::sorted::SortedRun;

@@ -46,7 +46,7 @@ impl Delegate {
     pub fn open_uncounted(&self, attr: &Attr) -> Handle {
         let _at = self.ctx.counters.other();
         let table = &self.ctx.table;
-        table.add(table.hold(attr), OpenFlags::READ, false, false, None)
+        table.add(table.acquire(attr), OpenFlags::READ, false, false, None)
     }
 
     /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.
@@ -170,7 +170,7 @@ impl Delegate {
             Ok(()) => self.opens.tell_closes(file),
             Err(_) => Ok(()),
         };
-        self.opens.unhold(file);
+        self.opens.release(file);
         published.and(told)
     }
 

@@ -1,8 +1,9 @@
 //! Combines concurrent identical requests of this node to another member into one message.
 //!
 //! # Invariants
-//! - Those that come while one is in flight form the next one; none joins one that was sent, which could answer with a state
-//!   from before it came (see [`Combiner`]). So a request never waits for others to join it, only for the one in flight.
+//! - Requests that come while an identical one is in flight are combined into the next message. None joins a message that was sent,
+//!   whose answer may be of a state before the request came (see [`Combiner`]). So a request waits for the message in flight, never
+//!   for others to join.
 //! - The key contains everything that the answer depends on: lookups and attributes are the same for
 //!   everyone (the kernel checks permissions), an open's key has its flags, and a create's what the file is made with. Requests
 //!   that succeed for one caller only (an exclusive create, a removal), and changes of attributes, are never combined.

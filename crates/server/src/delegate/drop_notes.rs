@@ -1,8 +1,9 @@
-//! Notes of one file: the reads into the page cache that overlap an unfinished write through it. Such a read may have filled pages with
-//! the old bytes, so they must be dropped once more before the write is answered. `page_drops` says why.
+//! Notes of one file: the reads into the page cache since pages were last dropped. Before a write through the page cache is
+//! answered, they are searched for a read that overlaps it. Such a read may have filled pages with the old bytes, so they must be
+//! dropped once more. `page_drops` says why.
 //!
-//! Invariants: reads are noted only while a handle that writes through the page cache is open. Noting begins with a drop of pages, and ends
-//! when such a write is answered while no drop is under way.
+//! Invariants: reads are noted only while a handle that writes through the page cache is open. Noting begins with a drop of pages.
+//! It ends when a write through the page cache is answered while no drop is under way.
 use std::ops::Range;
 
 /// Reads noted one by one; of more only the range is known in which they lie.

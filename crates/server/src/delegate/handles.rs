@@ -133,8 +133,8 @@ impl OpenFileTable {
         }
     }
 
-    /// Holds the file, whose attributes were just fetched, until [`OpenFileTable::unhold`].
-    pub fn hold(&self, attr: &Attr) -> Arc<OpenFile> {
+    /// Holds the file, whose attributes were just fetched, until [`OpenFileTable::release`].
+    pub fn acquire(&self, attr: &Attr) -> Arc<OpenFile> {
         let mut known = self.files.lock();
         let file = match known.held.get(&attr.fid) {
             Some(file) => file.clone(),
@@ -159,9 +159,9 @@ impl OpenFileTable {
         file
     }
 
-    /// Ends one [`OpenFileTable::hold`]. `false`: nothing holds the file any more, but it is left (see `deferred_close`).
+    /// Ends one [`OpenFileTable::acquire`]. `false`: nothing holds the file any more, but it is left (see `deferred_close`).
     #[must_use]
-    pub fn unhold(&self, file: &Arc<OpenFile>) -> bool {
+    pub fn release(&self, file: &Arc<OpenFile>) -> bool {
         let mut known = self.files.lock();
         file.state.lock().handles -= 1;
         self.move_to_idle(&mut known, file)

@@ -496,7 +496,7 @@ mod tests {
                 addr: 0,
             },
         );
-        state.pending.reach(30);
+        state.pending.extend_to(30);
         state.pending.touch(Time { secs: 7, nanos: 0 });
         state.pending.attr.clear_setid = true;
         let shown = state.shown();

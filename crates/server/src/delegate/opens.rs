@@ -173,7 +173,7 @@ impl OpenClient {
 
     /// Empties a file that was opened under this token; closes it if that fails.
     fn truncate_opened(&self, attr: &Attr, token: u64) -> Result<Attr> {
-        let file = self.ctx.table.hold(attr);
+        let file = self.ctx.table.acquire(attr);
         let emptied = FileCut {
             size: 0,
             mtime: Some(self.ctx.now()),
@@ -185,7 +185,7 @@ impl OpenClient {
             let _ = self.tell_closes(&file);
         }
         let attr = file.state.lock().attr.clone();
-        self.unhold(&file);
+        self.release(&file);
         cut.map(|()| attr)
     }
 
@@ -226,7 +226,7 @@ impl OpenClient {
         counted: Arc<CountedOpen>,
         made: bool,
     ) -> OpenedFile {
-        let file = self.ctx.table.hold(attr);
+        let file = self.ctx.table.acquire(attr);
         if flags.write && !made {
             // From now on it may change here without a request to its owner.
             self.ctx.forget_in_kernel(&[attr.fid]);
@@ -280,9 +280,9 @@ impl OpenClient {
         only_writes && state.paging_handles == 0 && self.ctx.members() > 1
     }
 
-    /// Ends a hold on the file. Commits and closes that failed are retried in the background.
-    pub(super) fn unhold(&self, file: &Arc<OpenFile>) {
-        if !self.ctx.table.unhold(file) {
+    /// Releases the file. Commits and closes that failed are retried in the background.
+    pub(super) fn release(&self, file: &Arc<OpenFile>) {
+        if !self.ctx.table.release(file) {
             self.ctx.deferred_closes.add();
         }
     }

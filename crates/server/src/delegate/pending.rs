@@ -45,7 +45,7 @@ impl PendingLayer {
     }
 
     /// The file reaches at least `end`.
-    pub fn reach(&mut self, end: u64) {
+    pub fn extend_to(&mut self, end: u64) {
         self.attr.end = self.attr.end.max(Some(end));
     }
 
@@ -161,10 +161,10 @@ mod tests {
     fn a_layer_put_back_under_a_newer_one_keeps_the_newer_bytes() {
         let mut older = PendingLayer::default();
         older.put(0..10, ByteSource::log(1, 1, 0));
-        older.reach(10);
+        older.extend_to(10);
         let mut newer = PendingLayer::default();
         newer.put(5..15, ByteSource::log(1, 2, 0));
-        newer.reach(15);
+        newer.extend_to(15);
         older.absorb(newer);
         let all: Vec<_> = older.intervals.iter().collect();
         assert_eq!(

@@ -91,13 +91,13 @@ impl TeamClient {
         if !flags.truncate {
             return Ok(attr);
         }
-        let file = self.ctx.table.hold(&attr);
+        let file = self.ctx.table.acquire(&attr);
         let emptied = FileCut {
             size: 0,
             mtime: Some(self.ctx.now()),
         };
         let cut = self.committer.cut_at(&file, emptied, None);
-        self.opens.unhold(&file);
+        self.opens.release(&file);
         let failed = match cut.and_then(|()| self.ctx.ask_attr(fid)) {
             Ok(attr) => return Ok(attr),
             Err(e) => e,
@@ -129,13 +129,13 @@ impl TeamClient {
     /// When the owner cannot be told; it is tried again in the background.
     pub fn decline_handle(&self, attr: &Attr, token: u64, handles: u32) -> Result<()> {
         let counted = self.claims.claim(token, handles);
-        let file = self.ctx.table.hold(attr);
+        let file = self.ctx.table.acquire(attr);
         file.state
             .lock()
             .unreported_closes
             .extend(counted.release());
         let told = self.opens.tell_closes(&file);
-        self.opens.unhold(&file);
+        self.opens.release(&file);
         told
     }
 

@@ -46,9 +46,9 @@ impl LayerWriter {
             return self.committer.cut_at(&open.file, cut, Some(caller));
         }
         let attr = self.ctx.ask_file(fid)?;
-        let file = self.ctx.table.hold(&attr);
+        let file = self.ctx.table.acquire(&attr);
         let result = self.committer.cut_at(&file, cut, Some(caller));
-        self.opens.unhold(&file);
+        self.opens.release(&file);
         result
     }
 
@@ -82,7 +82,7 @@ impl LayerWriter {
             }
             // Whatever size this node knows: another may have made the file shorter meanwhile.
             if !what.punch && !what.keep_size {
-                state.pending.reach(end);
+                state.pending.extend_to(end);
             }
             // Else nothing has changed.
             if let Some(mtime) = mtime.filter(|_| what != RESERVE_WITHIN) {

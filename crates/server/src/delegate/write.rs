@@ -117,7 +117,7 @@ impl LayerWriter {
             let before = pending.intervals.len();
             let source = ByteSource::log(self.ctx.member(), log, addr);
             pending.put(range.clone(), source);
-            pending.reach(range.end);
+            pending.extend_to(range.end);
             if let Some(now) = now {
                 pending.touch(now);
             }
@@ -302,7 +302,7 @@ impl LayerWriter {
             let pending = &mut state.pending;
             let source = ByteSource::log(self.ctx.member(), log, addr);
             pending.put(offset..end, source);
-            pending.reach(end);
+            pending.extend_to(end);
             pending.touch(self.ctx.now());
             pending.dropped.clear();
             pending.intervals.len() > MAX_PENDING_PIECES

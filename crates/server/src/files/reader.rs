@@ -103,7 +103,7 @@ impl ContentReader {
                 if let Some(lost) = table.lost() {
                     return Err(Error::Corrupt(lost.into()));
                 }
-                table.name(&mut named);
+                table.add_log_ranges_to(&mut named);
             }
         }
         let index = &self.slices.index;

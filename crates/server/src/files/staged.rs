@@ -1,9 +1,10 @@
 //! The slices held here of other members' files: parts of commits are staged, then published or dropped.
 //!
 //! # Invariants
-//! 1. A staged part is durable and invisible. Three things remove it: `PublishStaged`; `RemoveSlices`; and the owner's answer about
-//!    the commit, which is asked for after a restart, at `DropStaged`, and after long silence. If the commit was decided, the
-//!    part is published; if it never will be, the part is dropped.
+//! 1. A staged part is in the store (on disk if it was staged with a sync) and invisible. Three things remove it: `PublishStaged`;
+//!    `RemoveSlices`; and the owner's answer about the commit, which is asked for by a reader of the slice, after a restart, at
+//!    `DropStaged`, and after long silence. If the commit was decided, the part is published; if it never will be, the part is
+//!    dropped.
 //! 2. Publishing is one batch: it adds the extents, notes the bytes to free and the published sequence, and deletes the staged record. A
 //!    sequence that is not above the published one was applied before; it is answered again, and changes nothing.
 //! 3. All of a file's records and extents here change under its slice lock.

@@ -1,4 +1,4 @@
-//! The locks held on one file in one space: for each owner, ranges that do not overlap.
+//! The locks held on one file in one `LockSpace` (byte ranges, or whole files): for each owner, ranges that do not overlap.
 //!
 //! Invariants: ranges of one owner never overlap, never touch with the same mode, and are never empty; no exclusive range
 //! of one owner overlaps any range of another (the caller asks for conflicts before it sets).

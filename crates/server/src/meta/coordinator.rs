@@ -64,7 +64,7 @@ impl IntentCoordinator {
         };
         if let Err(e) = ordered {
             // The store is closed now; the next start finds out whether the decision is on disk.
-            self.intents.leave(id, intent);
+            self.intents.queue_retry(id, intent);
             return Err(AttemptError::Fail(e.into()));
         }
         self.local.holds.release(id);
@@ -227,7 +227,7 @@ impl IntentCoordinator {
         }
         // First what is left: without it the intent would be over once the rest is on disk.
         if failed.is_some() {
-            self.intents.leave(id, left);
+            self.intents.queue_retry(id, left);
         }
         self.intents.done.lock().push((id, done));
         failed
@@ -249,7 +249,7 @@ impl IntentCoordinator {
                     tracing::info!("intent {} waits for member {member}: {e}", id.number);
                 }
             }
-            self.intents.leave(id, intent);
+            self.intents.queue_retry(id, intent);
         }
     }
 
@@ -332,7 +332,7 @@ impl IntentCoordinator {
         if let Err(e) = self.local.store.barrier() {
             tracing::info!("decided intents wait for a sync of this store: {e}");
             for (id, intent) in left {
-                self.intents.leave(id, intent);
+                self.intents.queue_retry(id, intent);
             }
             return;
         }
@@ -340,7 +340,7 @@ impl IntentCoordinator {
         for (id, intent) in left {
             if intent.parts.iter().any(|(member, _)| down.contains(member)) {
                 // One wait for a member that does not answer is enough in a round.
-                self.intents.leave(id, intent);
+                self.intents.queue_retry(id, intent);
             } else if let Some(member) = self.finish(id, intent, None) {
                 down.insert(member);
             }

@@ -93,7 +93,7 @@ impl Intents {
     }
 
     /// Keeps a committed intent for another try.
-    pub fn leave(&self, id: IntentId, intent: Intent) {
+    pub fn queue_retry(&self, id: IntentId, intent: Intent) {
         self.left.lock().insert(id.number, intent);
     }
 

@@ -1,8 +1,8 @@
 //! The log files of an open store: appending groups of batches, going on to the next file, using the reserve when the
 //! disk is full, removing files after a flush, syncing.
 //!
-//! Batches are in the log in the order of their numbers, file after file; a log file goes only when all engines hold its batches in
-//! files.
+//! Batches are in the log in the order of their numbers, file after file; a log file is removed only once all engines hold its
+//! batches in files.
 use super::host::{EngineHost, LogTail};
 use super::queue::QueuedBatch;
 use crate::manifest::{Edit, OpenState};

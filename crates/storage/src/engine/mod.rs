@@ -10,7 +10,7 @@
 //!                 RowEngine (`rows`), always there    an engine that was attached, e.g. the index's
 //!                 MemTable -> levels of tables        memory -> files in its own format
 //!                              |                                   |
-//!  flush                       +---- edits of one manifest --------+        the log goes up to what all of them hold in files
+//!  flush                       +---- edits of one manifest --------+        then log files go whose batches all engines hold in files
 //! ```
 //!
 //! | file | what |

@@ -3,7 +3,7 @@
 //! Invariants: files are only read; memory is `--memory` and the fixed amount that the help names, however much is read.
 use crate::args::DedupArgs;
 use crate::files::replace;
-use crate::output::{json, name, print, tell};
+use crate::output::{json, name, print, print_error_line};
 use crate::progress;
 use forebay_data::analysis::{CutAnalysis, CutKind, DedupCounts};
 use forebay_data::chunk::ChunkSize;
@@ -138,7 +138,7 @@ impl Analysis {
     fn fail(&mut self, text: &str) {
         self.failed += 1;
         if self.failed <= MOST_NAMED {
-            self.bar.suspend(|| tell(text));
+            self.bar.suspend(|| print_error_line(text));
         }
     }
 

@@ -3,7 +3,7 @@
 //! Invariants: files are only read, of each at most [`SAMPLE`]; a number is shown only of a codec that gave all of it back.
 use crate::args::FieldsAnalyzeArgs;
 use crate::files::replace;
-use crate::output::{json, name, print, tell};
+use crate::output::{json, name, print, print_error_line};
 use crate::progress;
 use forebay_codec::analysis::{self, KnownNumbers, SampledContainer, sampled_ranges};
 use forebay_node::failure::{Context, Failure, Result};
@@ -57,7 +57,7 @@ pub fn analyze(args: &FieldsAnalyzeArgs) -> Result {
             Ok(analyzed) => report.files.push(analyzed),
             Err(failure) => {
                 failed += 1;
-                bar.suspend(|| tell(failure));
+                bar.suspend(|| print_error_line(failure));
             }
         }
     }
@@ -154,7 +154,7 @@ impl NumberFile {
                 .source()
                 .map_or(String::new(), |why| format!(": {why}"));
             let what = format!("of {shown} a codec is missing: {failed}{source}");
-            bar.suspend(|| tell(Failure::new(what, "report this")));
+            bar.suspend(|| print_error_line(Failure::new(what, "report this")));
         }
         Ok(FileReport::new(
             shown,

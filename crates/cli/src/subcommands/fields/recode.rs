@@ -3,7 +3,7 @@
 //! The service does a bounded step for each request on the control socket, so an interrupted command leaves nothing behind: what it has
 //! done stays, and the same command does it all again.
 use crate::args::FieldsRecodeArgs;
-use crate::output::{json, name, print, tell};
+use crate::output::{json, name, print, print_error_line};
 use crate::progress;
 use forebay_node::control::{ConnectError, ControlClient};
 use forebay_node::failure::{Failure, Result};
@@ -51,7 +51,7 @@ pub fn recode(args: &FieldsRecodeArgs) -> Result {
             }
             Err(failure) => {
                 failed += 1;
-                bar.suspend(|| tell(format!("forebay: {failure}")));
+                bar.suspend(|| print_error_line(format!("forebay: {failure}")));
             }
         }
     }

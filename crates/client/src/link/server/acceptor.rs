@@ -1,4 +1,4 @@
-//! The thread that accepts connections and watches for the ends of clients.
+//! The thread that accepts connections and detects the death of clients.
 //!
 //! Invariants: it never waits for a client or a member. One descriptor is held back, so that a process without descriptors can still
 //! tell a client so.

@@ -8,10 +8,10 @@
 //! | `connection` | the packets of one connection |
 //! | `session` | what one client process has open, and its calls |
 //!
-//! Only processes of the server's own user may connect: the socket's peer credentials (`SO_PEERCRED`) are checked before anything is
-//! read. A request is checked whole before any part of it is used, and one that is not valid closes its connection. A client's end is
-//! noticed by the first connection of its session, and by its process where the kernel shows it, because a forked child may have that
-//! connection too.
+//! Only processes of the server's own user may connect: the socket's peer credentials (`SO_PEERCRED`) are checked before anything
+//! is read. A request is checked whole before any part of it is used, and one that is not valid closes its connection. The death of
+//! a client is detected by the first connection of its session, which closes. Where the kernel offers it, the end of its process is
+//! watched too (a pidfd), because a forked child may keep that connection open.
 mod acceptor;
 mod connection;
 mod connections;

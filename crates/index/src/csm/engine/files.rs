@@ -1,7 +1,7 @@
 //! The engine's entries in the store's log and manifest.
 //!
 //! ```text
-//!  log:       the records of a batch, in its order, as columns of `block` (not a block: there records are in key order)
+//!  log:       the records of a batch, in its order, as columns like those of a `block`, whose records would be in key order
 //!  manifest:  version, 1 byte: 1 | `TableRecord` of the table file, postcard
 //! ```
 use super::super::block::{decode_columns, encode_columns};

@@ -247,7 +247,7 @@ impl DiskPlan<'_> {
             let places = &self.places;
             // Mostly the block after the one planned last, so this and that one start before the request.
             let hint = behind.map_or(0, |(t, b)| if t == number { b + 2 } else { 1 });
-            let above = places.above(request.at, hint);
+            let above = places.upper_bound(request.at, hint);
             for i in above.saturating_sub(1)..places.len() {
                 let first = places.first(i);
                 if first >= request.end {

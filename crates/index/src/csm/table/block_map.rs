@@ -131,7 +131,7 @@ impl BlockMap {
     }
 
     /// The number of blocks that start at or before `key`; the search begins at `hint`, or where it is if blocks are regular.
-    pub fn above(&self, key: Key, hint: usize) -> usize {
+    pub fn upper_bound(&self, key: Key, hint: usize) -> usize {
         let firsts = &self.firsts;
         if let ([first, ..], [.., last]) = (&firsts[..], &firsts[..])
             && self.fid == Some(key.fid)
@@ -197,7 +197,7 @@ mod tests {
             prop_assert_eq!(places.iter().collect::<Vec<_>>(), list.clone());
             let key = Key { fid, offset };
             let above = list.iter().filter(|p| p.first <= key).count();
-            prop_assert_eq!(places.above(key, hint), above);
+            prop_assert_eq!(places.upper_bound(key, hint), above);
             prop_assert_eq!(places.ending_before(key), list.iter().filter(|p| p.last < key).count());
             prop_assert_eq!(places.within(at), list.iter().filter(|p| p.end() <= at).count());
         }
@@ -214,11 +214,11 @@ mod tests {
             let places = BlockMap::new(&list);
             prop_assert_eq!(places.iter().collect::<Vec<_>>(), list.clone());
             let key = Key { fid: 9, offset: probe };
-            prop_assert_eq!(places.above(key, hint), list.iter().filter(|p| p.first <= key).count());
+            prop_assert_eq!(places.upper_bound(key, hint), list.iter().filter(|p| p.first <= key).count());
             prop_assert_eq!(places.ending_before(key), list.iter().filter(|p| p.last < key).count());
             for fid in [8, 10] {
                 let other = Key { fid, offset: probe };
-                prop_assert_eq!(places.above(other, hint), if fid == 8 { 0 } else { list.len() });
+                prop_assert_eq!(places.upper_bound(other, hint), if fid == 8 { 0 } else { list.len() });
             }
         }
     }

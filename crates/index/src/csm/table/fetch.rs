@@ -7,8 +7,8 @@
 //! thread becomes the reader.
 //!
 //! # Invariants
-//! - A waiting request is in the demand, or in the round that is being read. When a reader ends, even by a panic, the requests
-//!   of its round are answered and all waiting threads are woken; the first of them becomes the reader.
+//! - A waiting request is in the table's `PendingBlockReads`, or in the round that is being read. When a reader ends, even by a
+//!   panic, the requests of its round are answered and all waiting threads are woken; the first of them becomes the reader.
 //! - A read that fails fails the requests of its round, and no others.
 use super::block_map::BlockMap;
 use super::cached_table::{BlockTicket, CachedTableState, RawBlock, ReadPiece, SharedBlockTicket};

@@ -125,7 +125,7 @@ impl Table {
     pub fn range(&self, from: Key, to: Key) -> Result<Range<usize>> {
         let places = self.places()?;
         let start = places.ending_before(from);
-        let end = places.above(to, 0);
+        let end = places.upper_bound(to, 0);
         Ok(start..end.max(start))
     }
 

@@ -1,7 +1,8 @@
 //! The threads that fetch ahead, and their queue.
 //!
-//! Invariants: the queue and the threads are few; threads start when there is first something to do. The more reads of the
-//! node's clients wait for their bytes, the fewer threads fetch ahead, down to one. No thread outlives [`FetchPool::stop`].
+//! Invariants: at most [`MAX_QUEUED`] pieces are queued, for at most [`MAX_THREADS`] threads, which start when there is first
+//! something to do. The more reads of the node's clients wait for their bytes, the fewer threads fetch ahead, down to one. No
+//! thread outlives [`FetchPool::stop`].
 use super::fetched_pieces::WantedPiece;
 use crate::delegate::open_file::OpenFile;
 use parking_lot::{Condvar, Mutex};

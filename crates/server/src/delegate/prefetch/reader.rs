@@ -2,9 +2,9 @@
 //!
 //! Pure: it gets the requests of the handle, and returns which to fetch and which fetches to cancel.
 //!
-//! - **Trust.** A source of predictions is believed after [`TRUSTED_SCORE`] that came right. Each right one adds to its score, each
-//!   wrong one takes more than half of it: so a loop that ends now and then stays trusted, and random reads never are.
-//!   An untrusted source goes on predicting without anything being fetched, which costs next to nothing.
+//! - **Trust.** A source of predictions is trusted once its score reaches [`TRUSTED_SCORE`]. A right prediction adds 1 to the
+//!   score, a wrong one halves it and takes 1 more. So a loop that ends now and then stays trusted, and random reads never are. An
+//!   untrusted source goes on predicting without anything being fetched, which costs next to nothing.
 //! - **Depth.** The number of requests fetched ahead doubles when one comes too late, and falls slowly while all are in time. A source
 //!   with a low score is not fetched far ahead.
 use super::markov::{MarkovChain, MarkovPredictor};

@@ -3,9 +3,10 @@
 //!
 //! So the pages of each request are known, but not the first byte of a record nor the stride: a record that does not begin on a
 //! page boundary shifts within its pages from one record to the next. Each request bounds start and stride. All requests together
-//! bound them ever more closely (lines through the rectangles that the requests form over the record numbers). Predicted are all
-//! pages that the next records *may* need within these bounds: every page that they do need, and seldom more than one extra on each
-//! side.
+//! bound them ever more closely. (In a plot of page numbers over record numbers, each request is a rectangle. A line that crosses
+//! all of them has a possible start as its intercept, and a possible stride as its slope. Below, *the line* is the set of all such
+//! lines.) Predicted are all pages that the next records *may* need within these bounds: every page that they do need, and seldom
+//! more than one extra on each side.
 //!
 //! Pure. It sees only requests that reach the server: those whose pages were not filled.
 //!

@@ -1,7 +1,8 @@
 //! Decided commits: commits over several members that are decided (see `commit`) and not yet published by all of them.
 //!
 //! # Invariants
-//! 1. A decision is on disk from the batch that decided until each of its members has published.
+//! 1. A decision is in the store from the batch that decided until each of its members has published. It is on disk before any part
+//!    is published if the commit has a sync, or if the file may have synced bytes.
 //! 2. Of each file, at most one decided commit is unpublished at any one participant: a later commit with a part there waits.
 //! 3. Decisions of a file are published in the order of their sequences, under its commit lock.
 //! 4. The participants of a file are all members that ever got a part of it: its removal asks each of them.

@@ -97,7 +97,7 @@ impl PatternStore {
             }
         }
         for stored in segments {
-            stored.name(&mut kept);
+            stored.add_log_ranges_to(&mut kept);
         }
         let kept = kept.sorted();
         let changed = own.iter().map(|change| match change {
@@ -146,7 +146,7 @@ impl PatternStore {
         for stored in &mut segments {
             stored.publish(seq);
             added += stored.bytes;
-            stored.name(&mut named);
+            stored.add_log_ranges_to(&mut named);
         }
         own.extend(under);
         let index_freed = self.slices.index.change(batch, fid.0, own)?;

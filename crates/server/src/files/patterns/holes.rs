@@ -8,7 +8,7 @@ pub(super) struct Holes(RangeMap<u64>);
 
 impl Holes {
     /// Bytes of commits up to `seq` are gone here; they may be gone already.
-    pub(super) fn lay(&mut self, range: Range<u64>, seq: u64) {
+    pub(super) fn insert(&mut self, range: Range<u64>, seq: u64) {
         let newer = self.0.get(range.clone()).filter(|(_, known)| *known > seq);
         let newer: Vec<_> = newer.collect();
         self.0.insert(range, seq);
@@ -40,7 +40,7 @@ mod tests {
         ) {
             let (mut holes, mut model) = (Holes::default(), [None; 90]);
             for (start, len, seq) in laid {
-                holes.lay(start..start + len, seq);
+                holes.insert(start..start + len, seq);
                 for byte in &mut model[start as usize..(start + len) as usize] {
                     *byte = Some(byte.unwrap_or(0).max(seq));
                 }

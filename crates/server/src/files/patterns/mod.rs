@@ -15,9 +15,10 @@
 //! | `check` | what `forebay fsck` looks at |
 //!
 //! # Invariants
-//! 1. All of a file's records change under the inode's lock, in the batch of the commit. Tables in memory are read and
-//!    replaced under it. Slow work is done before, under the file's commit lock only: nothing but a lamination changes
-//!    tables without that lock, and under the inode's lock it is checked whether one did.
+//! 1. All of a file's records change under the inode's lock, in the batch of the commit. Tables in memory are read and replaced
+//!    under it. Slow work is done before, under the file's commit lock alone. Only a lamination changes a table without the commit
+//!    lock. So under the inode's lock the table is compared with the one that the work began with: if it changed, a commit does the
+//!    work again, and a compaction drops it.
 //! 2. Where the index has an extent of the file, that is newer than any pattern there.
 pub(super) mod check;
 mod commit;

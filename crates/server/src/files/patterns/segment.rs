@@ -55,7 +55,7 @@ impl StoredSegment {
     }
 
     /// Adds its log addresses.
-    pub(super) fn name(&self, ranges: &mut LogRanges) {
+    pub(super) fn add_log_ranges_to(&self, ranges: &mut LogRanges) {
         for run in self.runs.iter() {
             ranges.add(self.segment.source, run.clone());
         }

@@ -68,7 +68,7 @@ impl PatternStore {
                 let sources = table.segments.iter().map(|p| p.segment.source);
                 sources.for_each(|source| freed.add(source, 0..u64::MAX));
             }
-            false => table.name(&mut freed),
+            false => table.add_log_ranges_to(&mut freed),
         }
         let freed = freed.sorted().extents();
         self.slices.outbox.add(batch, &freed);

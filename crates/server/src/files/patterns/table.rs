@@ -1,7 +1,7 @@
 //! The patterns of one file as its owner knows them: its records, decoded, and what they say of an offset. Pure.
 //!
 //! # Invariants
-//! 1. Segments are in the order of their names, so in the order of their commits.
+//! 1. Segments are sorted by their `PatternId`, so by the sequence of their commits.
 //! 2. A byte of a segment is visible unless a segment of a later commit has it, a hole of its commit or a later one covers
 //!    it, or an extent of the index does. Extents of the index are newer than any pattern there; callers look at them
 //!    (`index_overlay`).
@@ -240,8 +240,10 @@ impl PatternTable {
     }
 
     /// Adds all log addresses of the segments.
-    pub(in super::super) fn name(&self, ranges: &mut LogRanges) {
-        self.segments.iter().for_each(|stored| stored.name(ranges));
+    pub(in super::super) fn add_log_ranges_to(&self, ranges: &mut LogRanges) {
+        self.segments
+            .iter()
+            .for_each(|stored| stored.add_log_ranges_to(ranges));
     }
 
     /// A record that cannot be read, and why, if there is one.
@@ -277,7 +279,7 @@ impl PatternTable {
         self.flat.get_or_init(|| {
             let mut flat = Holes::default();
             for hole in &self.holes {
-                flat.lay(hole.range.clone(), hole.id.seq);
+                flat.insert(hole.range.clone(), hole.id.seq);
             }
             flat
         })
