@@ -4,7 +4,7 @@
 //! obeys (ESC, BEL, C1 bytes), or characters that show another text than there is (newlines, changes of the reading direction).
 //! [`forebay_server::escape`] lists them and escapes them.
 //!
-//! Invariants: [`print()`] and [`tell`] escape all of those but the newlines and tabs of our own text. A text from outside
+//! Invariants: [`print()`] and [`print_error_line`] escape all of those but the newlines and tabs of our own text. A text from outside
 //! stays on one line if it went through [`name`] or [`escaped`]. JSON stays JSON, with the same text in it ([`json`]). A reader
 //! that stops early, as `head` does, is no failure.
 //!
