@@ -265,8 +265,8 @@ mod tests {
     use super::*;
     use crate::options::MountOptions;
     use crate::protocol;
-    use forebay_server::Time;
     use forebay_server::proto::Inode;
+    use forebay_server::{SetTime, Time};
 
     fn attr(mode: u32, uid: u32, gid: u32) -> Attr {
         Inode::new(Kind::File, mode, uid, gid, Time::default()).attr(Fid(9))
@@ -368,6 +368,25 @@ mod tests {
         let attr = ctx.delegate.names.getattr(made.attr.fid).unwrap();
         assert_eq!((attr.size, attr.mtime), (0, ahead));
         ctx.delegate.release(opened.handle).unwrap();
+        // A cut brings its time. One that the kernel had read before it, and sends after it, changes nothing; the next one does.
+        let [older, cut, back] = [50, 200, 150].map(|secs| Time {
+            secs: ahead.secs + secs,
+            ..ahead
+        });
+        let longer = SetAttr {
+            size: Some(20),
+            mtime: Some(SetTime::At(cut)),
+            ..SetAttr::default()
+        };
+        let names = &ctx.delegate.names;
+        names
+            .setattr(made.attr.fid, &longer, Some(made.handle), root)
+            .unwrap();
+        for (handed, expected) in [(older, cut), (back, back)] {
+            calls.set_kernel_mtime(made.handle, handed).unwrap();
+            files.flush(fh, 0).unwrap();
+            assert_eq!(names.getattr(made.attr.fid).unwrap().mtime, expected);
+        }
         ctx.delegate.release(made.handle).unwrap();
         service.stop().unwrap();
     }

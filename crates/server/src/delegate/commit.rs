@@ -79,7 +79,11 @@ impl LayerCommitter {
             let setid = state.attr.mode & 0o6000 != 0 && caller.is_some_and(|c| c.uid != 0);
             state.pending.attr.clear_setid |= setid;
         }
-        self.publish_locked(file, Some(cut), self.ctx.always_sync)
+        self.publish_locked(file, Some(cut), self.ctx.always_sync)?;
+        if let Some(mtime) = cut.mtime {
+            file.state.lock().ignore_mtime_before_cut(mtime);
+        }
+        Ok(())
     }
 
     /// With the commit lock held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit. Planned

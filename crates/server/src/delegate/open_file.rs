@@ -23,7 +23,7 @@ use super::pending::PendingLayer;
 use super::prefetch::last_reads::LastReads;
 use super::writeback_errors::WritebackErrors;
 use crate::inodes::without_set_ids;
-use crate::{Attr, ExtentLayout, Fid, Kind, Member};
+use crate::{Attr, ExtentLayout, Fid, Kind, Member, Time};
 use forebay_data::LogId;
 use forebay_proto::files::CommitAttr;
 use parking_lot::{Condvar, Mutex};
@@ -96,6 +96,8 @@ pub struct FileState {
     pub unsynced: UnsyncedParts,
     /// `unsynced` is all there is: no commit of this node is left out because the file was forgotten meanwhile.
     pub sync_state_complete: bool,
+    /// The time of a cut after which the kernel has handed over none.
+    cut_mtime: Option<Time>,
 }
 
 /// What an fsync has to reach.
@@ -144,6 +146,7 @@ impl OpenFile {
             unreported_closes: Vec::new(),
             unsynced: UnsyncedParts::default(),
             sync_state_complete,
+            cut_mtime: None,
         };
         OpenFile {
             fid,
@@ -375,10 +378,28 @@ impl FileState {
             attr.clear_setid &= !setid;
         };
         forget(&mut self.pending.attr);
+        self.cut_mtime = self.cut_mtime.filter(|_| !mtime);
         if let Some(attempt) = &mut self.committing {
             let attempt = Arc::make_mut(attempt);
             forget(&mut attempt.attr);
             forget(&mut attempt.layer.attr);
+        }
+    }
+
+    /// The file was cut at this time. A kernel that keeps times hands them over one after the other, but not in turn with a cut: it may
+    /// have read the time that it hands over before the cut, and send it after. This is so with the first one at most.
+    pub fn ignore_mtime_before_cut(&mut self, cut: Time) {
+        let came = self.pending.attr.mtime.is_some_and(|mtime| mtime < cut);
+        if came {
+            self.pending.attr.mtime = None;
+        }
+        self.cut_mtime = (!came).then_some(cut);
+    }
+
+    /// The time that a kernel hands over.
+    pub fn set_kernel_mtime(&mut self, mtime: Time) {
+        if self.cut_mtime.take().is_none_or(|cut| cut <= mtime) {
+            self.pending.attr.mtime = Some(mtime);
         }
     }
 
@@ -391,7 +412,7 @@ impl FileState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ExtentLayout, Lamination, Time};
+    use crate::{ExtentLayout, Lamination};
     use std::time::Duration;
 
     fn attr(generation: u64, size: u64) -> Attr {

@@ -4,8 +4,8 @@
 //! likes, at the latest before a close or an fsync reaches this node, and then hands over the time of the last change. So
 //! nothing here chooses an offset or takes the time.
 //!
-//! Invariant: after a commit the file has the time that the kernel handed over last, to the nanosecond, unless a change past
-//! the kernel's pages came later.
+//! Invariant: after a commit the file has the time that the kernel handed over last, to the nanosecond, unless a cut or a change
+//! past the kernel's pages came later.
 use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::handles::Handle;
@@ -126,7 +126,7 @@ impl WriteBackCalls {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get_writable(handle)?;
         let mut state = open.file.state.lock();
-        state.pending.attr.mtime = Some(mtime);
+        state.set_kernel_mtime(mtime);
         Ok(state.shown())
     }
 }
