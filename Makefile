@@ -23,17 +23,17 @@ ALL_BUT_MPI = --workspace --features forebay-bench/png$(if $(PEERS),$(comma)fore
 # all that does not know of MPI is taken: a setting of `mpi-sys` alone, whichever, tells cargo what depends on it apart.
 WITH_MPICH = env MPICC=$(MPICH) CARGO_BUILD_BUILD_DIR="$${CARGO_TARGET_DIR:-target}" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/mpich"
 MPICH_APART = --config profile.dev.package.mpi-sys.codegen-units=15
-# By module: `mpi::` is the transport's, and the end of the name of each module that needs nothing but an `mpirun`.
 # Without tests there, `python` and `trace` bring the features that the whole workspace has.
-MPICH_TESTS = -p forebay-mpi -p forebay-cli -p forebay-python -p forebay-trace --features forebay-cli/mpi --test it -- \
-	mpi:: mpi_programs:: run_mpi_killed:: slurm:: --skip trace_record_mpi::
+MPICH_CHOICE = -p forebay-mpi -p forebay-cli -p forebay-python -p forebay-trace --features forebay-cli/mpi --test it
+# By module: `mpi::` is the transport's, and the end of the name of each module that needs nothing but an `mpirun`.
+MPICH_TESTS = mpi:: mpi_programs:: run_mpi_killed:: slurm:: --skip trace_record_mpi::
 FEATURES =
 # LevelDB and RocksDB are only needed to be measured against; `make bench-index` installs them.
 # No `#` in the call: GNU make 4.3 hands the backslash before it on.
 PEERS = $(shell cc -E -x c -include leveldb/c.h -include rocksdb/c.h /dev/null >/dev/null 2>&1 && echo yes)
 comma := ,
 
-.PHONY: help setup build demo test test-mpich test-wheel test-python test-torch python c install-c fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields bench-clients bench-dcp figures
+.PHONY: help setup build demo test test-mpich test-wheel test-lints test-docs test-python test-torch python c install-c fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields bench-clients bench-dcp figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,17 +53,22 @@ test: setup ## Format, lints, all tests, documentation
 	@$(if $(and $(MPI),$(MPICH)),,[ -z "$$FOREBAY_REQUIRE_MPI" ] || { echo "OpenMPI or MPICH is missing; the tests over MPI cannot run here" >&2; exit 1; })
 	@$(STEP) "format" $(CARGO) fmt --all --check
 	@$(STEP) "lints" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) clippy $(ALL) --all-targets -- -D warnings
-	@$(if $(MPI),$(STEP) "lints without MPI" $(CARGO) clippy $(ALL_BUT_MPI) --all-targets -- -D warnings)
 	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) scripts/tests.sh $(ALL) $(ARGS)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-mpich test-wheel
-	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc $(ALL) --no-deps
+	@$(if $(MPICH),$(STEP) "build with MPICH" $(WITH_MPICH) $(CARGO) test --no-run --quiet $(MPICH_APART) $(MPICH_CHOICE))
+	@$(MAKE) --no-print-directory -j4 --output-sync=target test-mpich test-wheel test-lints test-docs
 
-# Beside each other: the first waits most of the time.
+# Beside each other, once all is built: the first waits most of the time.
 test-mpich:
-	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) scripts/tests.sh $(MPICH_APART) $(MPICH_TESTS))
+	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) scripts/tests.sh $(MPICH_APART) $(MPICH_CHOICE) -- $(MPICH_TESTS))
 
 test-wheel:
 	@$(STEP) "tests of Python" scripts/python.sh test
+
+test-lints:
+	@$(if $(MPI),$(STEP) "lints without MPI" $(CARGO) clippy --quiet $(ALL_BUT_MPI) --all-targets -- -D warnings)
+
+test-docs:
+	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc --quiet $(ALL) --no-deps
 
 test-python: ## Tests of the Python package, with fsspec, h5py, zarr, dask, ...; part of `make test`; skipped without a Python
 	@[ -n "$$FOREBAY" ] || $(STEP) "command for the tests of Python" $(CARGO) build -p forebay-cli

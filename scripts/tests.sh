@@ -2,8 +2,8 @@
 # tests.sh [CARGO-OPTION...] [-- TEST-OPTION...]: `cargo test`, with the test programs beside each other.
 #
 # Most tests of the command wait: for processes to start, for deadlines, for the disk. `cargo test` runs one program after another,
-# and a core idles meanwhile. Here as many programs run at once as there are cores, and one more. A program that passed is a line,
-# and of one that failed everything is shown that it said. The exit code is 1 if one failed.
+# and a core idles meanwhile. Here twice as many programs run at once as there are cores. A program that passed is a line, and of
+# one that failed everything is shown that it said. The exit code is 1 if one failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -66,7 +66,7 @@ run() {
 }
 export -f run
 
-plan "$@" | xargs -P "$(($(nproc) + 1))" -d '\n' -I{} bash -c 'run {}' || exit 1
+plan "$@" | xargs -P "$(($(nproc) * 2))" -d '\n' -I{} bash -c 'run {}' || exit 1
 # Examples in documentation are tested where nobody chose some of the tests.
 case "$* ${options[*]} " in
 *--lib* | *--test* | *--bin* | *--example* | *--bench*) ;;

@@ -12,7 +12,7 @@ use crate::fail::{Context, Failure, Result};
 use crate::harness::{Case, in_turn};
 use crate::job::{Records, WorkerTask};
 use crate::process_group::{WorkerProgram, run_program};
-use crate::report::Report;
+use crate::report::{Report, Values};
 use crate::sizes;
 use crate::subjects::{ForebayOptions, Subject, SubjectKind};
 use std::fs::create_dir;
@@ -143,15 +143,13 @@ struct SubjectsUnderTest {
     cold: CacheDropping,
 }
 
-type FoundFigures = Vec<(&'static str, &'static str, f64)>;
-
 impl SubjectsUnderTest {
     fn measure(
         &self,
         args: &ClientsArgs,
         case: &Case<ProcessCase>,
         kind: &ClientKind,
-    ) -> Result<FoundFigures> {
+    ) -> Result<Values> {
         let name = format!("{}-{}", case.name, kind.name);
         let disk = kind.name == "disk";
         // As the kernel sees it, for what is not measured.
@@ -193,7 +191,7 @@ impl SubjectsUnderTest {
         found
     }
 
-    fn bytes(&self, run: &ClientRun, records: Records) -> Result<FoundFigures> {
+    fn bytes(&self, run: &ClientRun, records: Records) -> Result<Values> {
         let mut found = Vec::new();
         match records.layout {
             // Only its reads are a case.
@@ -239,7 +237,7 @@ impl ClientRun {
         Ok(ran.done as f64 / ran.seconds)
     }
 
-    fn files(&self, files: u64) -> Result<FoundFigures> {
+    fn files(&self, files: u64) -> Result<Values> {
         for rank in 0..self.processes {
             let own = self.seen.join(rank.to_string());
             create_dir(&own).doing(own.display())?;

@@ -158,10 +158,6 @@ pub struct LogStoreStats {
     pub segments: u64,
     /// Logs open for appending.
     pub open_logs: u64,
-    /// Lookups of a span answered from memory, since the start.
-    pub span_hits: u64,
-    /// Lookups that had to ask the store.
-    pub span_misses: u64,
     /// Freed ranges of segments whose disk space is not reclaimed yet.
     pub cleaning: u64,
     /// Of settling, if there is any.
@@ -469,12 +465,9 @@ impl LogStore {
 
     /// Counters.
     pub fn stats(&self) -> LogStoreStats {
-        let (span_hits, span_misses) = self.writer.spans.cache.counts();
         let (settled, zeros) = self.writer.spans.mapped();
         let (stored, unique) = (self.writer.live.used(), self.reader.containers.named());
         LogStoreStats {
-            span_hits,
-            span_misses,
             live: (stored + settled).saturating_sub(unique),
             stored,
             settled,

@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const SHARDS: usize = 16;
 
@@ -45,8 +45,6 @@ impl<R> Default for Shard<R> {
 pub struct RecordCache<R> {
     shards: Vec<RwLock<Shard<R>>>,
     shard_budget: usize,
-    hits: AtomicU64,
-    misses: AtomicU64,
 }
 
 /// Proof of when a load began; see `RecordCache::keep`.
@@ -59,8 +57,6 @@ impl<R: CachedRecord> RecordCache<R> {
         RecordCache {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             shard_budget: (budget / SHARDS).max(4096),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
         }
     }
 
@@ -75,19 +71,11 @@ impl<R: CachedRecord> RecordCache<R> {
             .records
             .range((Bound::Excluded((group, addr)), Bound::Unbounded))
             .next();
-        let found = next
-            .filter(|((g, _), (r, _))| *g == group && r.addresses().start <= addr)
+        next.filter(|((g, _), (r, _))| *g == group && r.addresses().start <= addr)
             .map(|(_, (s, used))| {
                 used.store(true, Relaxed);
                 s.clone()
-            });
-        if found.is_some() {
-            &self.hits
-        } else {
-            &self.misses
-        }
-        .fetch_add(1, Relaxed);
-        found
+            })
     }
 
     /// The current epoch. Take it before loading a record that is passed to `keep`.
@@ -124,11 +112,6 @@ impl<R: CachedRecord> RecordCache<R> {
     /// Memory held, bytes.
     pub fn bytes(&self) -> u64 {
         self.shards.iter().map(|s| s.read().bytes as u64).sum()
-    }
-
-    /// `(hits, misses)` since the start.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.hits.load(Relaxed), self.misses.load(Relaxed))
     }
 }
 
@@ -172,7 +155,6 @@ mod tests {
         assert!(c.get(1, 100).is_none() && c.get(1, 199).is_none() && c.get(2, 50).is_none());
         assert_eq!(c.get(1, 200).map(|s| s.live.end), Some(300));
         assert!(c.get(1, 300).is_none());
-        assert_eq!(c.counts(), (2, 4));
     }
 
     #[test]

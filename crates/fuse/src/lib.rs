@@ -27,7 +27,7 @@ mod thread_status;
 
 pub use errors::MountError;
 pub use mount::{Mount, PendingMount};
-pub use mount_table::{MountEntry, mounts};
+pub use mount_table::{MountEntry, mounted_on, mounts};
 pub use mountpoint::unmount;
 pub use open_handles::{OpenHandles, OpenPath};
 pub use options::{MountOptions, answering_threads};

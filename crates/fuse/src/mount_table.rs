@@ -40,7 +40,7 @@ pub fn mounts() -> io::Result<Vec<MountEntry>> {
 }
 
 /// What is visible on `point`, in a table as [`mounts`] reads it.
-pub(crate) fn mounted_on<'a>(table: &'a [MountEntry], point: &Path) -> Option<&'a MountEntry> {
+pub fn mounted_on<'a>(table: &'a [MountEntry], point: &Path) -> Option<&'a MountEntry> {
     table.iter().rev().find(|e| e.point == point)
 }
 

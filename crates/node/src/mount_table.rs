@@ -16,7 +16,7 @@ use std::time::Duration;
 const SOURCE: &str = "forebay:";
 
 /// A mount as the kernel lists it.
-pub use forebay_fuse::MountEntry;
+pub use forebay_fuse::{MountEntry, mounted_on as at};
 
 /// The store behind a mount, if it is one of ours.
 pub fn store(mount: &MountEntry) -> Option<PathBuf> {
@@ -79,11 +79,6 @@ pub fn need_fuse() -> Result {
             "load it: `modprobe fuse`, and install fuse3",
         )),
     }
-}
-
-/// The topmost mount exactly at `point`.
-pub fn at<'a>(mounts: &'a [MountEntry], point: &Path) -> Option<&'a MountEntry> {
-    mounts.iter().rev().find(|m| m.point == point)
 }
 
 /// The topmost mount that an absolute path without links lies on.

@@ -1,8 +1,9 @@
 //! Sizes and durations as people write them. Sizes are bytes inside, durations `std::time::Duration`.
 //!
 //! `K`, `M`, `G`, `T` and `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024; `KB`, `MB`, `GB`, `TB` are powers of 1000.
+/// A count for people: thousands separated by commas.
+pub use forebay_trace::plot::axis::count;
 pub use forebay_trace::plot::axis::counted;
-use forebay_trace::plot::axis::thousands;
 use std::time::Duration;
 
 /// Reads a size: a number, perhaps with a fraction, and perhaps a unit.
@@ -76,11 +77,6 @@ pub fn size(bytes: u64) -> String {
         value /= 1024.0;
     }
     format!("{value:.1} PiB")
-}
-
-/// A count for people: thousands separated by commas.
-pub fn count(n: u64) -> String {
-    thousands(&n.to_string())
 }
 
 /// A rate for people: `512.3 MiB/s`.

@@ -268,7 +268,8 @@ fn item_distances(arena: &Arena, l: &Loop) -> impl Iterator<Item = i64> {
     distances(arena, items.map(|i| (i.rel as u64, i.shape))).skip(1)
 }
 
-fn gcd(mut a: u64, b: i64) -> u64 {
+/// The greatest common divisor; the other number if one is 0.
+pub(crate) fn gcd(mut a: u64, b: i64) -> u64 {
     let mut b = b.unsigned_abs();
     if a == 1 {
         return 1;

@@ -19,6 +19,7 @@
 //! 2. Each k that is tried costs a step, and so does each pair of paths whose bounds overlap. Other pairs are limited to
 //!    [`PAIRS_PER_STEP`] for each step; when they are used up, so are the steps.
 
+use crate::encode::gcd;
 use crate::path::{Path, PlacedTerm};
 
 /// Two paths are compared only if they span less together, so that sums fit.
@@ -176,7 +177,7 @@ fn unreached(steps: &[SearchStep], at: i64, window: (i64, i64), left: &mut usize
 fn window_has_no_residue(steps: &[SearchStep], at: i64, window: (i64, i64)) -> bool {
     let mut modulus = 0;
     steps.iter().any(|step| {
-        modulus = gcd(modulus, step.stride);
+        modulus = gcd(modulus as u64, step.stride) as i64;
         let others = steps.iter().filter(|s| s.stride % modulus != 0);
         let (low, high) = others.fold((0, 0), |(low, high), s| {
             (low + s.stride * s.low, high + s.stride * s.high)
@@ -190,13 +191,6 @@ fn window_has_no_residue(steps: &[SearchStep], at: i64, window: (i64, i64)) -> b
 /// Division that rounds up; `by` is positive.
 fn ceil(of: i64, by: i64) -> i64 {
     -(-of).div_euclid(by)
-}
-
-fn gcd(mut a: i64, mut b: i64) -> i64 {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 #[cfg(test)]

@@ -83,10 +83,6 @@ pub struct Stats {
     pub puts: u64,
     /// Lookups.
     pub gets: u64,
-    /// Lookups of blocks that the cache answered.
-    pub cache_hits: u64,
-    /// Lookups of blocks that it did not.
-    pub cache_misses: u64,
     /// MemTables written to table files.
     pub flushes: u64,
     /// Merges of table files.

@@ -13,7 +13,7 @@ use super::wire::{
     Welcome,
 };
 use crate::embedded::FileLock;
-use crate::{Client, OpenOptions};
+use crate::{Client, OpenOptions, TeamSpec};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::{Caller, Config, Fid, Kind, Service, SetAttr};
 use forebay_storage::fault::FaultIo;
@@ -160,7 +160,7 @@ fn requests() -> Vec<Request<'static>> {
         FileRequest::TestLock(lock),
         FileRequest::Close,
     ];
-    let team = JoinTeam {
+    let team = TeamSpec {
         number: 3,
         members: vec![0],
         here: 1,

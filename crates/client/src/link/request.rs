@@ -3,6 +3,7 @@
 //! A call on a path is declared once, in `path_calls!`: its fields, its reply, and how the server's own client carries it out. The
 //! embedded backend runs it at once; the link sends it. The place of a call in the list is its tag: new ones come last, and raise
 //! [`VERSION`](super::wire::VERSION).
+use crate::TeamSpec;
 use crate::embedded::{DirBatch, EmbeddedClient, FileLock};
 use forebay_server::delegate::{Fallocate, FileDescription};
 use forebay_server::proto::WireError;
@@ -125,7 +126,7 @@ pub(crate) enum Request<'a> {
     /// On an open file.
     File(u64, FileRequest),
     /// Joins a team. Replies the team's number in the session.
-    Join(Caller, JoinTeam),
+    Join(Caller, TeamSpec),
     /// By a client of a team.
     Team(u64, #[serde(borrow)] TeamRequest<'a>),
     /// Has that connection of the session begun with this request, and not answered it? Replies [`CallProgress`].
@@ -254,14 +255,6 @@ impl FileRequest {
             len,
         }
     }
-}
-
-/// Which team is joined.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct JoinTeam {
-    pub number: u32,
-    pub members: Vec<Member>,
-    pub here: u32,
 }
 
 /// By a client of a team.

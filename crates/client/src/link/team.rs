@@ -6,7 +6,7 @@ use super::connection::BulkTransfer;
 use super::error::{CallError, LinkError};
 use super::file::LinkFile;
 use super::process_local::ProcessLocal;
-use super::request::{JoinTeam, OpenPath, OpenReply, Request, TeamRequest};
+use super::request::{OpenPath, OpenReply, Request, TeamRequest};
 use super::session::{LinkSession, SessionError};
 use crate::{OpenOptions, TeamSpec};
 use forebay_server::Attr;
@@ -31,12 +31,7 @@ struct JoinedTeam {
 
 impl LinkClient {
     pub fn team(&self, plan: &TeamSpec) -> Result<LinkTeam, CallError> {
-        let join = JoinTeam {
-            number: plan.number,
-            members: plan.members.clone(),
-            here: plan.here,
-        };
-        let (team, session) = self.call(&Request::Join(self.caller, join))?;
+        let (team, session) = self.call(&Request::Join(self.caller, plan.clone()))?;
         Ok(LinkTeam {
             client: self.clone(),
             joined: ProcessLocal::new(Some(JoinedTeam { session, team })),

@@ -42,11 +42,6 @@ pub trait Codec: Debug + Send + Sync {
     /// Which one it is.
     fn id(&self) -> CodecId;
 
-    /// No container of so many raw bytes becomes longer, with its head.
-    fn max_encoded_len(&self, _layout: &ElementLayout, raw_len: usize) -> usize {
-        MAX_HEAD_LEN + raw_len
-    }
-
     /// Encodes a container into `out`, whose content is replaced. [`StoredForm::Raw`] says that the container is not shorter than its
     /// raw bytes: who can mark a container as raw stores these, without a head. `out` can be decoded in any case.
     ///

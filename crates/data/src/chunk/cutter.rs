@@ -19,9 +19,6 @@ use super::{Chunk, ChunkSize, LOOKAHEAD_BYTES};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The most memory of a cutter, bytes: the bytes that wait to be cut, as many again that are cut but not removed yet, and the spare
-/// capacity of growing vectors.
-pub const MAX_CUTTER_BYTES: usize = 5 * (LOOKAHEAD_BYTES + super::MAX_CHUNK_BYTES as usize);
 /// Anchors that a new one is compared with.
 const RECENT_ANCHORS: usize = 8;
 
@@ -102,16 +99,6 @@ impl Cutter {
             // Positions whose window is cut off by the end are no anchors.
             anchors.scanned = self.addr;
         }
-    }
-
-    /// All chunks below this address have been handed out.
-    pub fn cut_to(&self) -> u64 {
-        self.addr
-    }
-
-    /// Its memory, bytes. At most [`MAX_CUTTER_BYTES`].
-    pub fn memory(&self) -> usize {
-        self.held.capacity() + self.copy.capacity()
     }
 
     fn held_len(&self) -> usize {
@@ -237,6 +224,10 @@ fn note(recent: &mut VecDeque<Anchor>, ahead: &mut VecDeque<Anchor>, anchor: Anc
 
 #[cfg(test)]
 mod tests {
+    /// The most memory of a cutter, bytes: the bytes that wait to be cut, as many again that are cut but not removed yet, and the spare
+    /// capacity of growing vectors.
+    const MAX_CUTTER_BYTES: usize = 5 * (LOOKAHEAD_BYTES + crate::chunk::MAX_CHUNK_BYTES as usize);
+
     use super::*;
     use forebay_testkit::random::{Random, seeded_bytes};
     use proptest::prelude::*;
@@ -293,10 +284,10 @@ mod tests {
             let n = (*sizes.next().unwrap()).clamp(1, bytes.len() - done);
             cutter.push(addr + done as u64, &bytes[done..done + n], &mut note);
             done += n;
-            assert!(cutter.memory() <= MAX_CUTTER_BYTES);
+            assert!(cutter.held.capacity() + cutter.copy.capacity() <= MAX_CUTTER_BYTES);
         }
         cutter.finish(&mut note);
-        assert_eq!(cutter.cut_to(), addr + bytes.len() as u64);
+        assert_eq!(cutter.addr, addr + bytes.len() as u64);
         chunks
     }
 

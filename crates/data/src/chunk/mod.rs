@@ -26,7 +26,7 @@ mod parts;
 mod zero;
 
 pub use anchor_table::AnchorTable;
-pub use cutter::{Cutter, MAX_CUTTER_BYTES};
+pub use cutter::Cutter;
 pub use zero::is_zero;
 
 use std::ops::Range;

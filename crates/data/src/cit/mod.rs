@@ -173,15 +173,6 @@ impl Cit {
         }
     }
 
-    /// Removes a whole container with these chunks. Its number is never used again.
-    pub fn remove_container(&self, container: u64, fingerprints: &[Option<Fingerprint>]) {
-        for (index, fingerprint) in (0..).zip(fingerprints) {
-            if let Some(fingerprint) = fingerprint {
-                self.remove(ChunkLocation { container, index }, fingerprint);
-            }
-        }
-    }
-
     /// The location of a chunk with this fingerprint for which `accept` returns true, if one is known. `accept` is called for each
     /// candidate until it does; it may compare the bytes, and may raise the chunk's count.
     ///

@@ -101,7 +101,11 @@ fn agrees_with_a_map(seed: u64, budget: usize, kind: FingerprintKind) {
                 // Its number never comes again.
                 open += u64::from(container == open);
                 if let Some(list) = containers.0.remove(&container) {
-                    cit.remove_container(container, &list);
+                    for (index, fingerprint) in (0..).zip(&list) {
+                        if let Some(fingerprint) = fingerprint {
+                            cit.remove(ChunkLocation { container, index }, fingerprint);
+                        }
+                    }
                 }
             }
             _ => {

@@ -64,11 +64,6 @@ enum CallerRole<Q, A> {
 }
 
 impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
-    /// Without requests.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Asks: by `send` if none is in flight about `key`; else with those that come meanwhile, `merge`d, by the `send` of the
     /// first of them. `merge` must be quick, as it runs under a lock, and if it panics leave the first request whole.
     ///

@@ -10,12 +10,12 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-/// Kinds, modes, sizes, link targets and SHA-256 of everything below `dir`.
+/// Kinds, modes, sizes, link targets and checksums of everything below `dir`.
 fn census(dir: &Path) -> String {
     sh(
         dir,
         "find . -mindepth 1 \\( -type f -printf '%P %y %m %s %n %T@\\n' -o -printf '%P %y %m %l\\n' \\) | sort; \
-         find . -type f -print0 | sort -z | xargs -0 -r sha256sum",
+         find . -type f -print0 | sort -z | xargs -0 -r cksum",
     )
 }
 

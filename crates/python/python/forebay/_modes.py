@@ -17,10 +17,6 @@ class Flags:
     create_new: bool = False
     mode: int = 0o644
 
-    def reopened(self) -> Flags:
-        """The same for a file that exists, to change nothing by opening it."""
-        return dataclasses.replace(self, truncate=False, create=False, create_new=False)
-
 
 @dataclasses.dataclass(frozen=True)
 class Mode:

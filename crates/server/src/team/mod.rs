@@ -29,6 +29,7 @@ use local_team::LocalTeam;
 use parking_lot::{Condvar, Mutex};
 use past_rounds::PastRounds;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +42,7 @@ pub const MAX_NUMBER: u32 = (1 << 31) - 1;
 const MAX_EMPTY_TEAMS: usize = 4096;
 
 /// A team, described alike by all its clients (but for `here`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TeamSpec {
     /// Its number, [`MAX_NUMBER`] at most. Two teams that exist at once have different ones; one after the other may have the same.
     pub number: u32,

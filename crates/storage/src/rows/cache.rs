@@ -6,7 +6,6 @@ use super::block::Block;
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A block's name: table number and position in the table.
 pub type BlockKey = (u64, u32);
@@ -22,8 +21,6 @@ struct Shard {
 pub struct BlockCache {
     shards: Vec<Mutex<Shard>>,
     share: usize,
-    hits: AtomicU64,
-    misses: AtomicU64,
 }
 
 /// What a cached block costs beyond its own memory: map entry and list node.
@@ -43,8 +40,6 @@ impl BlockCache {
         BlockCache {
             shards: (0..shards).map(|_| shard()).collect(),
             share: budget / shards,
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
         }
     }
 
@@ -55,14 +50,7 @@ impl BlockCache {
 
     /// The block, if it is here.
     pub fn get(&self, key: BlockKey) -> Option<Arc<Block>> {
-        let block = self.shard(key).lock().blocks.get(&key).cloned();
-        let counter = if block.is_some() {
-            &self.hits
-        } else {
-            &self.misses
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        block
+        self.shard(key).lock().blocks.get(&key).cloned()
     }
 
     /// Keeps the block, at the cost of the least recently used ones.
@@ -87,14 +75,6 @@ impl BlockCache {
     /// Memory held, in bytes.
     pub fn bytes(&self) -> usize {
         self.shards.iter().map(|s| s.lock().bytes).sum()
-    }
-
-    /// Hits and misses since the start.
-    pub fn hits_and_misses(&self) -> (u64, u64) {
-        (
-            self.hits.load(Ordering::Relaxed),
-            self.misses.load(Ordering::Relaxed),
-        )
     }
 }
 

@@ -117,7 +117,6 @@ impl RowEngine {
         let view = self.state.view();
         let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
         let tables = &self.state.tables;
-        let (cache_hits, cache_misses) = tables.cache.hits_and_misses();
         let c = &self.state.counters;
         let sealed = view.sealed.iter().map(|s| s.table.bytes()).sum::<usize>();
         Stats {
@@ -129,8 +128,6 @@ impl RowEngine {
             tables: view.levels.all().count() as u64,
             puts: load(&c.puts),
             gets: load(&c.gets),
-            cache_hits,
-            cache_misses,
             flushes: load(&c.flushes),
             compactions: load(&c.compactions),
             stall_nanos: load(&c.stall_nanos),

@@ -176,11 +176,16 @@ pub fn with_unit_letter(value: f64) -> String {
 /// A count of things for people: `1 call`, `1,234 calls`.
 pub fn counted(n: u64, thing: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
-    format!("{} {thing}{plural}", thousands(&n.to_string()))
+    format!("{} {thing}{plural}", count(n))
+}
+
+/// A number for people.
+pub fn count(n: u64) -> String {
+    thousands(&n.to_string())
 }
 
 /// Digits with commas between thousands: `1,234,567`.
-pub fn thousands(digits: &str) -> String {
+fn thousands(digits: &str) -> String {
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
         if i > 0 && (digits.len() - i).is_multiple_of(3) {

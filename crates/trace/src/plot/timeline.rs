@@ -3,7 +3,7 @@
 //! Calls that fall on the same half pixels in the same colour are drawn once, so that a file of a million calls stays small;
 //! where there are still too many, the grid gets coarser.
 
-use super::axis::{Axis, counted, thousands};
+use super::axis::{Axis, count, counted};
 use super::colour::{DISTINCT, colour, hex};
 use super::svg::{Anchor, Stroke, Svg, TextStyle};
 use super::{Chart, Horizontal, Panel};
@@ -63,16 +63,11 @@ impl Chart {
             svg.text((LEFT, TOP + ABOVE), REMARK, text);
         }
         if more > 0 {
-            let text = format!("{} more files and kinds are not drawn", count(more));
+            let text = format!("{} more files and kinds are not drawn", count(more as u64));
             svg.text((LEFT, height - 10.0), REMARK, &text);
         }
         svg.finish()
     }
-}
-
-/// A number for people.
-fn count(n: usize) -> String {
-    thousands(&n.to_string())
 }
 
 /// The text, with its middle left out if it is longer than `most` characters.
@@ -100,7 +95,7 @@ fn legend(svg: &mut Svg, chart: &Chart) {
             svg.area((x, y - 10.0), (x + 4.5, y + 2.0), &fill);
         }
         let to = from + steps as f64 * 4.0 + 8.0;
-        let text = format!("{last} ({} ranks)", count(total));
+        let text = format!("{last} ({} ranks)", count(total as u64));
         return svg.text((to, y), LEGEND, &text);
     }
     let room = (WIDTH - LEFT - RIGHT) / total.max(1) as f64;

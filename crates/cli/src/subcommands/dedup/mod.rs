@@ -8,7 +8,7 @@ use crate::progress;
 use forebay_data::analysis::{CutAnalysis, CutKind, DedupCounts};
 use forebay_data::chunk::ChunkSize;
 use forebay_node::failure::{Failure, Result};
-use forebay_node::units::count;
+use forebay_trace::plot::axis::counted;
 use indicatif::ProgressBar;
 use read::read_blocks;
 use report::{CutReport, DedupReport, PathReport};
@@ -60,17 +60,9 @@ pub fn run(args: &DedupArgs) -> Result {
     match analysis.failed {
         0 => Ok(()),
         failed => Err(Failure::new(
-            format!("{} could not be read", files(failed)),
+            format!("{} could not be read", counted(failed, "file")),
             "they are in no number; see that you may read them",
         )),
-    }
-}
-
-/// A number of files as people write it.
-fn files(n: u64) -> String {
-    match n {
-        1 => "1 file".into(),
-        n => format!("{} files", count(n)),
     }
 }
 

@@ -1,9 +1,8 @@
 //! The totals as a bar chart: for each chunk size one bar for the fixed grid and one for the anchored grid, each with the
 //! percentages of zero and of duplicate bytes.
-use super::files;
 use super::report::{CutReport, DedupReport};
 use forebay_node::units::size;
-use forebay_trace::plot::axis::Axis;
+use forebay_trace::plot::axis::{Axis, counted};
 use forebay_trace::plot::svg::{Anchor, Stroke, Svg, TextStyle};
 
 const WIDTH: f64 = 720.0;
@@ -27,7 +26,11 @@ pub fn svg(report: &DedupReport) -> String {
         [one] => one.path.clone(),
         paths => format!("{} paths", paths.len()),
     };
-    let title = format!("{what}: {} in {}", size(total.bytes), files(total.files));
+    let title = format!(
+        "{what}: {} in {}",
+        size(total.bytes),
+        counted(total.files, "file")
+    );
     let mut svg = Svg::new(WIDTH, HEIGHT, &title);
     svg.text((WIDTH / 2.0, 22.0), TITLE, &title);
     let legend = [

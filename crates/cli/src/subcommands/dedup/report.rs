@@ -1,8 +1,8 @@
 //! What the analysis found: as JSON, and as text.
-use super::files;
 use crate::table::Table;
 use forebay_data::analysis::{CutAnalysis, DedupCounts};
 use forebay_node::units::{count, size};
+use forebay_trace::plot::axis::counted;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -89,7 +89,7 @@ impl PathReport {
             "{}: {} in {}",
             self.path,
             size(self.bytes),
-            files(self.files)
+            counted(self.files, "file")
         );
         let header = [
             "chunk",

@@ -3,7 +3,6 @@
 //! Invariants: it never waits for a client or a member. One descriptor is held back, so that a process without descriptors can still
 //! tell a client so.
 use super::connection;
-use super::connections::{ConnectionCount, ConnectionPermit};
 use super::session::{Session, SessionTable};
 use crate::link::socket::PacketSocket;
 use crate::link::wire::{Refusal, VERSION, Welcome};
@@ -48,7 +47,7 @@ pub(super) struct WatchedSession {
     pub liveness: PacketSocket,
     /// Its process; `None`: the kernel does not show it.
     pub process: Option<OwnedFd>,
-    pub _permit: ConnectionPermit,
+    pub _permit: Arc<()>,
 }
 
 impl AcceptorHandle {
@@ -93,7 +92,7 @@ pub(super) fn open(
     let acceptor = ClientAcceptor {
         handle: handle.clone(),
         listening,
-        connections: ConnectionCount::new(sessions.limits.connections),
+        permits: Arc::new(()),
         sessions,
         watched: Vec::new(),
         reserve: None,
@@ -115,7 +114,8 @@ struct ReadySockets {
 struct ClientAcceptor {
     handle: AcceptorHandle,
     listening: OwnedFd,
-    connections: Arc<ConnectionCount>,
+    /// Each connection has a clone, and this thread alone makes them: there are as many connections as clones.
+    permits: Arc<()>,
     sessions: Arc<SessionTable>,
     watched: Vec<WatchedSession>,
     reserve: Option<File>,
@@ -180,16 +180,16 @@ impl ClientAcceptor {
     fn accept(&mut self) -> bool {
         let accept = || rustix::net::accept_with(&self.listening, SocketFlags::CLOEXEC);
         let refused = match accept() {
-            Ok(socket) => match self.connections.permit() {
-                Some(permit) => return self.serve(socket, permit),
-                None => {
-                    let most = self.connections.most();
-                    let why = format!(
-                        "it has {most} connections already; end a program that uses it, or raise its limit on open files (`ulimit -n`)"
-                    );
-                    Some((socket, why))
+            Ok(socket) => {
+                let most = self.sessions.limits.connections;
+                if Arc::strong_count(&self.permits) <= most {
+                    return self.serve(socket, self.permits.clone());
                 }
-            },
+                let why = format!(
+                    "it has {most} connections already; end a program that uses it, or raise its limit on open files (`ulimit -n`)"
+                );
+                Some((socket, why))
+            }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return true,
             Err(e) => {
                 tracing::debug!("a connection of the link was not accepted: {e}");
@@ -208,7 +208,7 @@ impl ClientAcceptor {
         false
     }
 
-    fn serve(&self, socket: OwnedFd, permit: ConnectionPermit) -> bool {
+    fn serve(&self, socket: OwnedFd, permit: Arc<()>) -> bool {
         let (sessions, handle) = (self.sessions.clone(), self.handle.clone());
         let thread = std::thread::Builder::new().name("link client".into());
         let started = thread.stack_size(STACK_BYTES).spawn(move || {

@@ -1,6 +1,5 @@
 //! The packets of one connection: hello, then requests and replies until the client goes.
 use super::acceptor::{AcceptorHandle, WatchedSession, process_end};
-use super::connections::ConnectionPermit;
 use super::session::{ReplyBytes, ServedReply, Session, SessionTable};
 use crate::link::polling::PacketPolling;
 use crate::link::request::Request;
@@ -33,7 +32,7 @@ pub(super) struct ServedConnection {
 /// Serves one connection until its end.
 pub(super) fn serve(
     socket: OwnedFd,
-    permit: ConnectionPermit,
+    permit: Arc<()>,
     sessions: &Arc<SessionTable>,
     acceptor: &AcceptorHandle,
 ) -> io::Result<()> {

@@ -3,9 +3,8 @@
 //! | part | what |
 //! |---|---|
 //! | `LinkServer` | starts and stops it |
-//! | `acceptor` | one thread: accepts connections, and watches for the ends of clients |
-//! | `connections` | how many there may be, each with a thread of its own |
-//! | `connection` | the packets of one connection |
+//! | `acceptor` | one thread: accepts connections, as many as there may be, and detects the death of clients |
+//! | `connection` | the packets of one connection, in a thread of its own |
 //! | `session` | what one client process has open, and its calls |
 //!
 //! Only processes of the server's own user may connect: the socket's peer credentials (`SO_PEERCRED`) are checked before anything
@@ -14,7 +13,6 @@
 //! watched too (a pidfd), because a forked child may keep that connection open.
 mod acceptor;
 mod connection;
-mod connections;
 mod session;
 
 use super::address;
@@ -83,11 +81,6 @@ impl LinkServer {
             thread: Mutex::new(Some(thread)),
             stopped: AtomicBool::new(false),
         })
-    }
-
-    /// The socket.
-    pub fn socket(&self) -> &Path {
-        &self.socket
     }
 
     /// Client processes that are connected, and files that they have open.

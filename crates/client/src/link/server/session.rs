@@ -7,7 +7,7 @@ use super::LinkLimits;
 use super::connection::ServedConnection;
 use crate::embedded::{EmbeddedClient, EmbeddedFile};
 use crate::link::request::{
-    CallProgress, FileRequest, JoinTeam, OpenPath, OpenReply, ReopenFile, Request, StridedRecords,
+    CallProgress, FileRequest, OpenPath, OpenReply, ReopenFile, Request, StridedRecords,
     TeamRequest, encode_reply,
 };
 use crate::link::shared_buffer::SharedBuffer;
@@ -16,15 +16,14 @@ use crate::team::EmbeddedTeam;
 use crate::{OpenOptions, TeamSpec};
 use bytes::Bytes;
 use forebay_server::delegate::{ChangeMark, Fallocate, SeekTarget};
+use forebay_server::superblock::random_id;
 use forebay_server::{Attr, Caller, Delegate, Error, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
 use std::ffi::OsStr;
-use std::hash::{BuildHasher, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -63,7 +62,7 @@ impl SessionTable {
     /// `None`: the link stops.
     pub fn begin(&self, process: u32) -> Option<Arc<Session>> {
         let session = Arc::new(Session {
-            secret: new_secret(),
+            secret: random_id(),
             process,
             delegate: self.delegate.clone(),
             limits: self.limits,
@@ -141,17 +140,6 @@ impl SessionTable {
         let closed = &self.closed;
         closed.wait_while_until(&mut open, |open| open.ending > 0, until);
     }
-}
-
-/// Numbers that nobody can guess: the keys of the hashes are the operating system's random bytes.
-fn new_secret() -> Secret {
-    let half = || RandomState::new().build_hasher().finish().to_le_bytes();
-    let mut secret = Secret::default();
-    secret[..8].copy_from_slice(&half());
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write(&secret[..8]);
-    secret[8..].copy_from_slice(&hasher.finish().to_le_bytes());
-    secret
 }
 
 /// See the head of this file.
@@ -290,7 +278,7 @@ impl Session {
             Request::Open(caller, open) => ServedReply::of(&self.open(caller, open)),
             Request::Reopen(caller, reopen) => ServedReply::of(&self.reopen(caller, reopen)),
             Request::File(file, request) => self.file_call(file, request, bytes, shared),
-            Request::Join(caller, join) => ServedReply::of(&self.join_team(caller, join)),
+            Request::Join(caller, join) => ServedReply::of(&self.join_team(caller, &join)),
             Request::Team(team, request) => self.team_call(team, request),
             Request::Progress(connection, request) => {
                 ServedReply::of(&Ok(self.progress(connection, request)))
@@ -450,7 +438,7 @@ impl Session {
         }
     }
 
-    fn join_team(&self, caller: Caller, join: JoinTeam) -> Result<u64> {
+    fn join_team(&self, caller: Caller, join: &TeamSpec) -> Result<u64> {
         let teams = |resources: &Option<SessionResources>| {
             resources.as_ref().map(|resources| resources.teams.len())
         };
@@ -459,11 +447,7 @@ impl Session {
             Some(_) => return Err(Errno::MFILE.into()),
             None => return Err(Errno::NOTCONN.into()),
         }
-        let team = self.client(caller).team(&TeamSpec {
-            number: join.number,
-            members: join.members,
-            here: join.here,
-        })?;
+        let team = self.client(caller).team(join)?;
         let number = self.number();
         let mut resources = self.resources.lock();
         let teams = &mut resources.as_mut().ok_or(Errno::NOTCONN)?.teams;

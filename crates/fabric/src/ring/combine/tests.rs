@@ -33,7 +33,7 @@ fn until(done: impl Fn() -> bool) {
 
 #[test]
 fn requests_that_come_while_one_is_in_flight_form_the_next() {
-    let combiner = &Numbers::new();
+    let combiner = &Numbers::default();
     let sent = &Mutex::new(Vec::new());
     let (go, gate) = unbounded::<()>();
     std::thread::scope(|scope| {
@@ -71,7 +71,7 @@ fn requests_that_come_while_one_is_in_flight_form_the_next() {
 
 #[test]
 fn waiters_hear_of_a_panic_and_the_next_request_goes_on() {
-    let combiner = &Numbers::new();
+    let combiner = &Numbers::default();
     let (go, gate) = unbounded::<()>();
     std::thread::scope(|scope| {
         let first = scope.spawn(move || {
@@ -123,7 +123,7 @@ proptest! {
     /// and there are as many requests sent as the model says.
     #[test]
     fn no_answer_is_older_than_its_request(events in events()) {
-        let combiner = Numbers::new();
+        let combiner = Numbers::default();
         let state = AtomicU64::new(0);
         let sent = AtomicUsize::new(0);
         let (go, gate) = unbounded::<()>();
@@ -191,7 +191,7 @@ proptest! {
 /// Free-running threads, against a counter that only grows.
 #[test]
 fn no_answer_is_older_than_its_request_at_full_speed() {
-    let combiner = &Numbers::new();
+    let combiner = &Numbers::default();
     let (state, sent) = (&AtomicU64::new(0), &AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..8 {
