@@ -11,17 +11,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Requests of rank 1 wait before they are sent while this is shut.
+/// Answers to rank 1 are held back while this is shut.
 #[derive(Default)]
 struct Gate {
-    shut: Mutex<bool>,
+    state: Mutex<GateState>,
     opened: Condvar,
 }
 
+#[derive(Default)]
+struct GateState {
+    shut: bool,
+    /// Answers that are held back.
+    held: u64,
+}
+
+/// The gate is shut until this goes, also by a panic.
+struct ShutGate<'a>(&'a Gate);
+
 impl Gate {
-    fn shut(&self, shut: bool) {
-        *self.shut.lock() = shut;
-        self.opened.notify_all();
+    fn shut(&self) -> ShutGate<'_> {
+        self.state.lock().shut = true;
+        ShutGate(self)
+    }
+}
+
+impl Drop for ShutGate<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().shut = false;
+        self.0.opened.notify_all();
     }
 }
 
@@ -29,9 +46,12 @@ impl Intercept for Gate {
     fn call(&self, call: InterceptedCall<'_>) -> Result<Message, Error> {
         let asks = call.end.rank();
         let answer = call.proceed();
-        let mut shut = self.shut.lock();
-        while *shut && asks == 1 {
-            self.opened.wait(&mut shut);
+        let mut state = self.state.lock();
+        if asks == 1 {
+            state.held += 1;
+            self.opened
+                .wait_while(&mut state, |state: &mut GateState| state.shut);
+            state.held -= 1;
         }
         answer
     }
@@ -72,15 +92,15 @@ fn at_once<T: Send>(
 ) -> (Vec<T>, u64) {
     let node = service.delegate(1);
     let (before, combined) = (sent(service), node.combined());
-    gate.shut(true);
     let answers = std::thread::scope(|scope| {
+        let shut = gate.shut();
         let threads: Vec<_> = (0..MANY).map(|_| scope.spawn(|| ask(&node))).collect();
-        // All but the one that was sent, and the first of those that wait for it, have joined.
-        while node.combined() - combined < MANY - 2 {
+        // One was sent and carried out; all but that, and the first of those that wait for it, have joined.
+        while gate.state.lock().held == 0 || node.combined() - combined < MANY - 2 {
             std::thread::sleep(Duration::from_millis(1));
         }
         meanwhile();
-        gate.shut(false);
+        drop(shut);
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     });
     (answers, sent(service) - before)
@@ -166,7 +186,7 @@ fn opens_of_different_flags_are_different_questions() {
     let turn = std::sync::atomic::AtomicU64::new(0);
     let node = service.delegate(1);
     let combined = node.combined();
-    gate.shut(true);
+    let shut = gate.shut();
     let outcomes = std::thread::scope(|scope| {
         let ask = || {
             let flags = match turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2 {
@@ -182,7 +202,7 @@ fn opens_of_different_flags_are_different_questions() {
         while node.combined() - combined < MANY - 4 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        gate.shut(false);
+        drop(shut);
         threads
             .into_iter()
             .map(|t| t.join().unwrap())
@@ -331,7 +351,7 @@ fn creates_that_differ_or_are_exclusive_are_asked_for_alone() {
         (0o600, ROOT, READ),
     ];
     let (before, combined) = (sent(&service), node.combined());
-    gate.shut(true);
+    let shut = gate.shut();
     let (ways_opened, exclusive) = std::thread::scope(|scope| {
         let ways = ways.map(|(mode, caller, flags)| {
             let node = &node;
@@ -347,7 +367,7 @@ fn creates_that_differ_or_are_exclusive_are_asked_for_alone() {
         while sent(&service) - before < 4 + MANY {
             std::thread::sleep(Duration::from_millis(1));
         }
-        gate.shut(false);
+        drop(shut);
         let alone: Vec<_> = alone.into_iter().map(|t| t.join().unwrap()).collect();
         (ways.map(|t| t.join().unwrap()), alone)
     });
