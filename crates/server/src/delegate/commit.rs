@@ -79,11 +79,7 @@ impl LayerCommitter {
             let setid = state.attr.mode & 0o6000 != 0 && caller.is_some_and(|c| c.uid != 0);
             state.pending.attr.clear_setid |= setid;
         }
-        self.publish_locked(file, Some(cut), self.ctx.always_sync)?;
-        if let Some(mtime) = cut.mtime {
-            file.state.lock().ignore_mtime_before_cut(mtime);
-        }
-        Ok(())
+        self.publish_locked(file, Some(cut), self.ctx.always_sync)
     }
 
     /// With the commit lock held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit. Planned
@@ -136,6 +132,7 @@ impl LayerCommitter {
             let layer = std::mem::take(&mut state.pending);
             let attempt = Arc::new(plan.attempt(layer, cut, size, layout));
             state.committing = Some(attempt.clone());
+            state.cut_mtime = cut.map_or(state.cut_mtime, |cut| cut.mtime);
             (attempt, std::mem::take(&mut state.retired))
         };
         self.free_bytes(&attempt.layer.dropped);
@@ -193,7 +190,7 @@ impl LayerCommitter {
             Err(CommitFailure::Refused(e)) => {
                 let mut state = file.state.lock();
                 let newer = std::mem::take(&mut state.pending);
-                state.committing = None;
+                (state.committing, state.cut_mtime) = (None, None);
                 state.pending = attempt.layer.clone();
                 state.pending.dropped.clear();
                 state.pending.absorb(newer);

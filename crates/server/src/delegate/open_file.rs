@@ -96,8 +96,9 @@ pub struct FileState {
     pub unsynced: UnsyncedParts,
     /// `unsynced` is all there is: no commit of this node is left out because the file was forgotten meanwhile.
     pub sync_state_complete: bool,
-    /// The time of a cut after which the kernel has handed over none.
-    cut_mtime: Option<Time>,
+    /// The time of a cut since which the kernel has handed over none. It hands times over one after the other, but not in turn with
+    /// a cut: it may have read the one that it hands over before the cut, and send it after. So it can be with the first one only.
+    pub cut_mtime: Option<Time>,
 }
 
 /// What an fsync has to reach.
@@ -386,17 +387,7 @@ impl FileState {
         }
     }
 
-    /// The file was cut at this time. A kernel that keeps times hands them over one after the other, but not in turn with a cut: it may
-    /// have read the time that it hands over before the cut, and send it after. This is so with the first one at most.
-    pub fn ignore_mtime_before_cut(&mut self, cut: Time) {
-        let came = self.pending.attr.mtime.is_some_and(|mtime| mtime < cut);
-        if came {
-            self.pending.attr.mtime = None;
-        }
-        self.cut_mtime = (!came).then_some(cut);
-    }
-
-    /// The time that a kernel hands over.
+    /// The time that a kernel hands over; ignored if it is of before a cut.
     pub fn set_kernel_mtime(&mut self, mtime: Time) {
         if self.cut_mtime.take().is_none_or(|cut| cut <= mtime) {
             self.pending.attr.mtime = Some(mtime);
