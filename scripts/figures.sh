@@ -25,6 +25,7 @@ full() {
   echo "  make bench-pattern ARGS=--json > $from/pattern.jsonl"
   echo "  make bench-prefetch ARGS=--json > $from/prefetch.jsonl"
   echo "  make bench-checkpoint ARGS=--json > $from/checkpoint.jsonl"
+  echo "  make bench-fields ARGS=--json > $from/fields.jsonl"
 }
 
 if compgen -G "$from/*.jsonl" >/dev/null; then
@@ -41,6 +42,7 @@ else
   measure prefetch --runs 1
   measure checkpoint --case fs-test-512x1k,fs-test-512x4k --runs 1
   measure index --case ior-1m-lockstep,ior-1m-drift,ior-1m-random,tile-io,btio-c --runs 1
+  measure fields --case fields,points-256,points-1024,points-4096,points-16384,e2e-50,e2e-200,e2e-1000,mmat-200 --size 16MiB --runs 1
   "$program" figures --from "$from/quick" --to "$to" "$@"
   echo "These are of one quick run at a small size; without files in $from/quick, the next call makes another."
   full

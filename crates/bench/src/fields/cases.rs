@@ -1,4 +1,5 @@
-//! The cases: arrays of the datasets, means over their folders, generated arrays, a training run, and a store on a slow disk.
+//! The cases: arrays of the datasets, means over their folders, generated arrays, a training run, numbers of reference points, and a
+//! store on a slow disk.
 use super::store_run::{StoreArrays, StoreReads, StoreRun};
 use crate::fail::{Context, Failure, Result};
 use crate::harness::Case;
@@ -20,6 +21,8 @@ pub enum FieldsWork {
     Generated(GeneratedArray),
     /// Checkpoints of a training run: this part of each, or all parts.
     Adam(Option<CheckpointPart>),
+    /// The arrays of fields by the paper's codec, with so many reference points in a container of 1 MiB.
+    Points(u64),
     /// Arrays written to a store and read again.
     Store(StoreRun),
 }
@@ -58,6 +61,8 @@ impl CheckpointPart {
     ];
 }
 
+/// Numbers of reference points in a container: from one in each piece of 4 KiB to as many as the codec has for binary32.
+const POINTS: [u64; 7] = [256, 512, 1024, 2048, 4096, 8192, 16384];
 /// Folders of datasets.
 const FOLDERS: [&str; 2] = ["fields", "checkpoints"];
 /// How the name of an array's file ends.
@@ -90,6 +95,12 @@ pub fn all(data: &Path) -> Result<Vec<Case<FieldsWork>>> {
         cases.push(Case::new(name, FieldsWork::Adam(Some(part))));
     }
     cases.push(Case::new("adam", FieldsWork::Adam(None)));
+    for points in POINTS {
+        cases.push(Case::named(
+            format!("points-{points}"),
+            FieldsWork::Points(points),
+        ));
+    }
     let last = StoreReads::LastThenAll;
     for (name, disk, arrays, reads) in [
         ("e2e-50", Some(50), StoreArrays::Fields, last),
@@ -210,6 +221,13 @@ mod tests {
                 "adam-exp-avg",
                 "adam-exp-avg-sq",
                 "adam",
+                "points-256",
+                "points-512",
+                "points-1024",
+                "points-2048",
+                "points-4096",
+                "points-8192",
+                "points-16384",
                 "e2e-50",
                 "e2e-200",
                 "e2e-1000",

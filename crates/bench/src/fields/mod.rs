@@ -89,6 +89,12 @@ pub fn run(args: &FieldsArgs) -> Result<()> {
                     }
                 }
             }
+            FieldsWork::Points(points) => {
+                let arrays = field_arrays(args, &all)?;
+                let with_points = subjects.iter().filter_map(|s| s.with_points(points));
+                let subjects: Vec<FieldsSubject> = with_points.collect();
+                measure(args, &case, &arrays, &subjects, &mut report)?;
+            }
             _ => {
                 let arrays = array::load(&case.work, args.size, args.seed, &mut training)?;
                 measure(args, &case, &arrays, &subjects, &mut report)?;
@@ -97,6 +103,24 @@ pub fn run(args: &FieldsArgs) -> Result<()> {
         args.run.print(&report, case.name, table::rows)?;
     }
     Ok(())
+}
+
+/// The arrays of the folder of fields, or generated ones where it is missing.
+fn field_arrays(args: &FieldsArgs, all: &[Case<FieldsWork>]) -> Result<Vec<array::FloatArray>> {
+    let mut works: Vec<FieldsWork> = cases::arrays_of(all, "fields")
+        .iter()
+        .map(|case| case.work.clone())
+        .collect();
+    if works.is_empty() {
+        works = [GeneratedArray::Smooth, GeneratedArray::Noisy]
+            .map(FieldsWork::Generated)
+            .into();
+    }
+    let mut arrays = Vec::new();
+    for work in works {
+        arrays.extend(array::load(&work, args.size, args.seed, &mut None)?);
+    }
+    Ok(arrays)
 }
 
 /// Measures all rounds of a case with a store.
@@ -108,19 +132,16 @@ fn measure_store(
     subjects: &[FieldsSubject],
     report: &mut Report,
 ) -> Result<()> {
-    let mut arrays = Vec::new();
-    let load = |work: &FieldsWork| array::load(work, args.size, args.seed, &mut None);
+    let mut arrays = match run.arrays {
+        StoreArrays::Random => {
+            let random = FieldsWork::Generated(GeneratedArray::Random);
+            array::load(&random, args.size, args.seed, &mut None)?
+        }
+        StoreArrays::Fields => field_arrays(args, all)?,
+    };
     match run.arrays {
-        StoreArrays::Random => arrays.extend(load(&FieldsWork::Generated(GeneratedArray::Random))?),
+        StoreArrays::Random => {}
         StoreArrays::Fields => {
-            for case in cases::arrays_of(all, "fields") {
-                arrays.extend(load(&case.work)?);
-            }
-            if arrays.is_empty() {
-                for generated in [GeneratedArray::Smooth, GeneratedArray::Noisy] {
-                    arrays.extend(load(&FieldsWork::Generated(generated))?);
-                }
-            }
             // As of a run that writes the same fields again and again.
             let bytes: usize = arrays.iter().map(|array| array.bytes.len()).sum();
             let times = (args.size as usize).div_ceil(bytes.max(1));

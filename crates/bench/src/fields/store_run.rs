@@ -135,6 +135,11 @@ impl StoreRun {
                 let (last, all) = read_last_and_all(&store, &logs)?;
                 vec![
                     ("io_time_s", "s", write + last + all),
+                    (
+                        "io_bytes_per_s",
+                        "B/s",
+                        2.0 * raw as f64 / (write + last + all),
+                    ),
                     ("write_s", "s", write),
                     ("last_record_s", "s", last),
                     ("read_s", "s", all),

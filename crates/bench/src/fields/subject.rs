@@ -135,6 +135,15 @@ impl FieldsSubject {
         Ok(())
     }
 
+    /// The same with so many reference points in a container; `None`: it has none.
+    pub fn with_points(self, points: u64) -> Option<FieldsSubject> {
+        let SubjectKind::Codec(AnyCodec::Xor(_)) = self.kind else {
+            return None;
+        };
+        let points = ReferencePoints::Count(points);
+        Some(codec(self.name, AnyCodec::Xor(XorCodec { points })))
+    }
+
     /// Whether it is measured on arrays with or without a base.
     pub fn takes(&self, has_base: bool) -> bool {
         has_base || self.kind != SubjectKind::AgainstBase
@@ -153,6 +162,8 @@ mod tests {
         };
         assert_eq!(names(&["raw", "paper"]).unwrap(), ["raw", "paper"]);
         assert_eq!(names(&[]).unwrap().len(), SUBJECTS.len());
+        let with_points = SUBJECTS.iter().filter_map(|s| s.with_points(300));
+        assert_eq!(with_points.map(|s| s.name).collect::<Vec<_>>(), ["paper"]);
         assert!(names(&["gzip"]).unwrap_err().0.contains("shuffle-zstd-1"));
     }
 }

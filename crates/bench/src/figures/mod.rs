@@ -1,10 +1,11 @@
-//! The figures of the papers about index and log-ring, and about patterns and prefetching, drawn from the JSON lines of `index`, `ring`,
-//! `pattern`, `checkpoint` and `prefetch`.
+//! The figures of the papers about index and log-ring, and about patterns and prefetching, and those about floating-point arrays, drawn
+//! from the JSON lines of `index`, `ring`, `pattern`, `checkpoint`, `prefetch` and `fields`.
 //!
 //! A figure has what was measured, and nothing else: a case without a result is named and left out, a figure without any is not
 //! drawn. Two runs over the same lines make the same bytes.
 
 mod checkpoint;
+mod fields;
 mod figure;
 mod index;
 mod panel;
@@ -77,7 +78,7 @@ pub fn run(args: &FiguresArgs) -> Result<()> {
     }
     match drawn {
         0 => Err(Failure::new(
-            "nothing to draw: the files have no results of `index`, `ring`, `pattern`, `checkpoint` or `prefetch`",
+            "nothing to draw: the files have no results of `index`, `ring`, `pattern`, `checkpoint`, `prefetch` or `fields`",
         )),
         _ => Ok(()),
     }
@@ -101,6 +102,7 @@ fn all(results: &Results) -> Vec<(&'static str, Figure)> {
     figures.extend(patterns::all(results));
     figures.extend(checkpoint::all(results));
     figures.extend(prefetch::all(results));
+    figures.extend(fields::all(results));
     figures
 }
 

@@ -1,5 +1,6 @@
 //! Figures from results as the benchmarks write them.
 
+use super::panel::PanelContent;
 use super::*;
 use crate::report::Report;
 
@@ -200,6 +201,50 @@ fn what_fetching_ahead_saves_is_a_panel_a_case() {
     // Not without the replay.
     let random: Vec<&str> = text.lines().filter(|l| l.contains("random")).collect();
     assert!(named(&random.join("\n"), "figure-20").is_none());
+}
+
+#[test]
+fn fields_are_drawn_over_points_over_disks_and_against_speed() {
+    let mut report = Report::new("fields", "raw");
+    let mut text = String::new();
+    for case in ["points-256", "points-4096", "fields"] {
+        for who in ["paper", "lz4"] {
+            if who == "paper" || case == "fields" {
+                report.add(case, "encode_bytes_per_s", who, "B/s", 1e9);
+                report.add(case, "decode_bytes_per_s", who, "B/s", 2e9);
+                report.add(case, "ratio", who, "ratio", 2.0);
+            }
+        }
+        text += &report.json(case);
+    }
+    for case in ["e2e-50", "e2e-200", "e2e-disk", "mmat-200"] {
+        for (who, time) in [("raw", 4.0), ("field", 1.7)] {
+            report.add(case, "io_time_s", who, "s", time);
+        }
+        text += &report.json(case);
+    }
+    let points = named(&text, "fields-points").unwrap();
+    assert_eq!(points.missing, ["time of one value of points-..."]);
+    // On a disk of 200 MB/s 1 GB takes 1 s to encode, half a second to decode, and 2.5 s each way.
+    let PanelContent::Curves { curves, .. } = &points.panels[1].content else {
+        panic!("{points:?}");
+    };
+    let found = curves.iter().find(|c| c.0.subject == "200").unwrap();
+    assert_eq!(
+        found.1.iter().map(|p| p.1.median).collect::<Vec<_>>(),
+        [6.5, 6.5]
+    );
+    let disks = named(&text, "fields-disks").unwrap();
+    assert_eq!((disks.panels.len(), disks.missing.len()), (1, 1));
+    assert!(!disks.svg().contains("LZ4"));
+    assert!(
+        named(&text, "fields-mmat")
+            .unwrap()
+            .svg()
+            .contains(">1.7</text>")
+    );
+    let ratio = named(&text, "fields-ratio").unwrap();
+    assert_eq!((ratio.panels.len(), ratio.missing.len()), (2, 2));
 }
 
 #[test]
