@@ -49,6 +49,60 @@ fn what_a_killed_parent_held_is_given_back_though_its_child_lives() {
     world.stop();
 }
 
+#[test]
+fn a_child_reads_on_where_its_parent_had_records_on_their_way() {
+    let _turn = turns::shared();
+    let world = World::start(1, BackendKind::Embedded);
+    world.clients[0].write("/records", &records()).unwrap();
+    let mut parent = JobProcess::start("fork ahead", &world.place());
+    assert_eq!(parent.line().as_deref(), Some("all read"));
+    assert!(parent.child.wait().unwrap().success());
+    until("all is given back", || world.link(0).clients() == (0, 0));
+    world.stop();
+}
+
+const RECORD: usize = 4096;
+const RECORDS: usize = 400;
+
+/// Bytes of which no two records are alike.
+fn records() -> Vec<u8> {
+    let record = |n: usize| [n as u8, (n >> 8) as u8].repeat(RECORD / 2);
+    (0..RECORDS).flat_map(record).collect()
+}
+
+/// Reads small records in a row, so that later ones are always on their way. Forks after each of the first: the child reads on to
+/// the end, and after that the parent.
+fn read_in_turn(client: &Client) {
+    let (file, expected) = (client.open("/records").unwrap(), records());
+    let read = |n: usize| {
+        let place = n * RECORD..(n + 1) * RECORD;
+        let found = file
+            .read_bytes_at(place.start as u64, RECORD as u32)
+            .unwrap();
+        assert!(found[..] == expected[place], "record {n}");
+    };
+    for n in 0..RECORDS {
+        read(n);
+        if n % 8 == 7 && n < 100 {
+            let ended = ended(forked(|| (n + 1..RECORDS).for_each(read)));
+            assert_eq!(ended.exit_status(), Some(0), "{ended:?}");
+        }
+    }
+    file.close().unwrap();
+    say(format_args!("all read"));
+}
+
+/// Waits for the child.
+fn ended(pid: rustix::process::Pid) -> rustix::process::WaitStatus {
+    let mut ended = None;
+    until("the child ends", || {
+        let options = rustix::process::WaitOptions::NOHANG;
+        ended = rustix::process::waitpid(Some(pid), options).unwrap();
+        ended.is_some()
+    });
+    ended.unwrap().1
+}
+
 /// Forks. The child does its part and ends at once.
 fn forked(child: impl FnOnce()) -> rustix::process::Pid {
     // SAFETY: the child calls only this library, which takes no lock that another thread of the parent may hold, and the C
@@ -75,6 +129,7 @@ pub fn job(client: &Client, what: &str) {
             say(format_args!("forked"));
             std::thread::sleep(Duration::from_secs(60));
         }
+        "ahead" => read_in_turn(client),
         _ => share(client),
     }
 }
@@ -101,14 +156,7 @@ fn share(client: &Client) {
             });
         }
         for _ in 0..20 {
-            let pid = forked(|| in_child(client, &file, &unlinked));
-            let mut ended = None;
-            until("the child ends", || {
-                let options = rustix::process::WaitOptions::NOHANG;
-                ended = rustix::process::waitpid(Some(pid), options).unwrap();
-                ended.is_some()
-            });
-            let status = ended.unwrap().1;
+            let status = ended(forked(|| in_child(client, &file, &unlinked)));
             assert_eq!(status.exit_status(), Some(0), "{status:?}");
         }
         stop.store(true, Ordering::SeqCst);
