@@ -18,12 +18,14 @@ WITH_MPI = $(if $(MPI),--features forebay-cli/mpi)
 # All that has a feature. What cargo builds for `make test` is chosen so that dependencies have the same features each time, and are
 # compiled once: over the whole workspace, and with bindgen, by MPI or by the peers.
 ALL = --workspace --features forebay-bench/png$(if $(MPI),$(comma)forebay-cli/mpi$(comma)forebay-bench/mpi)$(if $(PEERS),$(comma)forebay-bench/peers)
-ALL_BUT_MPI = --workspace --features forebay-bench/png$(if $(PEERS),$(comma)forebay-bench/peers)
+# As most people build it; with bindgen all the same.
+WITHOUT_MPI = --workspace $(if $(PEERS),--features forebay-bench/peers)
 # Servers for another MPI are another program, in target/mpich. What they are built of is beside what OpenMPI's are built of, and of it
 # all that does not know of MPI is taken: a setting of `mpi-sys` alone, whichever, tells cargo what depends on it apart.
 WITH_MPICH = env MPICC=$(MPICH) CARGO_BUILD_BUILD_DIR="$${CARGO_TARGET_DIR:-target}" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/mpich"
+MPICH_LIST = $${CARGO_TARGET_DIR:-target}/mpich/programs
 MPICH_APART = --config profile.dev.package.mpi-sys.codegen-units=15
-# Without tests there, `python` and `trace` bring the features that the whole workspace has.
+# `python` and `trace` are named only for features of dependencies that the whole workspace has; none of their tests is chosen.
 MPICH_CHOICE = -p forebay-mpi -p forebay-cli -p forebay-python -p forebay-trace --features forebay-cli/mpi --test it
 # By module: `mpi::` is the transport's, and the end of the name of each module that needs nothing but an `mpirun`.
 MPICH_TESTS = mpi:: mpi_programs:: run_mpi_killed:: slurm:: --skip trace_record_mpi::
@@ -54,18 +56,18 @@ test: setup ## Format, lints, all tests, documentation
 	@$(STEP) "format" $(CARGO) fmt --all --check
 	@$(STEP) "lints" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) scripts/tests.sh $(ALL) $(ARGS)
-	@$(if $(MPICH),$(STEP) "build with MPICH" $(WITH_MPICH) $(CARGO) test --no-run --quiet $(MPICH_APART) $(MPICH_CHOICE))
-	@$(MAKE) --no-print-directory -j4 --output-sync=target test-mpich test-wheel test-lints test-docs
+	@$(if $(MPICH),$(STEP) "build with MPICH" $(WITH_MPICH) scripts/tests.sh --list $(MPICH_LIST) $(MPICH_APART) $(MPICH_CHOICE))
+	@$(MAKE) --no-print-directory -j4 --output-sync=line test-mpich test-wheel test-lints test-docs
 
 # Beside each other, once all is built: the first waits most of the time.
 test-mpich:
-	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) scripts/tests.sh $(MPICH_APART) $(MPICH_CHOICE) -- $(MPICH_TESTS))
+	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) scripts/tests.sh --from $(MPICH_LIST) -- $(MPICH_TESTS))
 
 test-wheel:
 	@$(STEP) "tests of Python" scripts/python.sh test
 
 test-lints:
-	@$(if $(MPI),$(STEP) "lints without MPI" $(CARGO) clippy --quiet $(ALL_BUT_MPI) --all-targets -- -D warnings)
+	@$(STEP) "lints without MPI" $(CARGO) clippy --quiet $(WITHOUT_MPI) --all-targets -- -D warnings
 
 test-docs:
 	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc --quiet $(ALL) --no-deps

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # tests.sh [CARGO-OPTION...] [-- TEST-OPTION...]: `cargo test`, with the test programs beside each other.
+# tests.sh --list FILE [CARGO-OPTION...]: builds the programs, and writes which they are.
+# tests.sh --from FILE [-- TEST-OPTION...]: runs those, without cargo, which would wait for other builds.
 #
 # Most tests of the command wait: for processes to start, for deadlines, for the disk. `cargo test` runs one program after another,
 # and a core idles meanwhile. Here twice as many programs run at once as there are cores. A program that passed is a line, and of
@@ -7,6 +9,13 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+mode='' file=''
+case ${1:-} in
+--list | --from)
+  mode=$1 file=$2
+  shift 2
+  ;;
+esac
 options=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   options+=("$1")
@@ -19,13 +28,22 @@ LOGS=$(mktemp -d)
 export LOGS
 trap 'rm -rf "$LOGS"' EXIT
 
-# A message of cargo about each program; those that are tests, each as its package's folder and its path.
-"$cargo" test "${options[@]}" --no-run --message-format=json-render-diagnostics >"$LOGS/messages" || exit 1
-grep '"test":true},"features"' "$LOGS/messages" |
-  sed -nE 's/.*"manifest_path":"([^"]*)\/Cargo.toml".*"executable":"([^"]*)".*/\1 \2/p' >"$LOGS/programs"
+if [ "$mode" = --from ]; then
+  cp "$file" "$LOGS/programs" || exit 1
+else
+  # A message of cargo about each program; those that are tests, each as its package's folder and its path.
+  "$cargo" test "${options[@]}" --no-run --message-format=json-render-diagnostics >"$LOGS/messages" || exit 1
+  grep '"test":true},"features"' "$LOGS/messages" |
+    sed -nE 's/.*"manifest_path":"([^"]*)\/Cargo.toml".*"executable":"([^"]*)".*/\1 \2/p' >"$LOGS/programs"
+fi
 if [ ! -s "$LOGS/programs" ]; then
   echo "tests: cargo names no test program for ${options[*]}" >&2
   exit 1
+fi
+
+if [ "$mode" = --list ]; then
+  cp "$LOGS/programs" "$file"
+  exit
 fi
 
 # Folder, program and test options of each run, the longest first. Over several hosts and below the batch system a test of the
@@ -56,7 +74,10 @@ run() {
   if [ "$code" -eq 0 ]; then
     grep '^skipped: ' "$log" | sort -u
     # The last one: a program may have shown what another one said. Nothing of one in which no test was chosen.
-    grep -E '^test result' "$log" | tail -n 1 | grep -v ' 0 passed; 0 failed; 0 ignored' | sed -E "s|^test result: ok.|$name:|; s|; finished.*|; $((SECONDS - start)) s|"
+    if grep -E '^test result' "$log" | tail -n 1 | grep -qv ' 0 passed; 0 failed; 0 ignored'; then
+      touch "$LOGS/chosen"
+      grep -E '^test result' "$log" | tail -n 1 | sed -E "s|^test result: ok.|$name:|; s|; finished.*|; $((SECONDS - start)) s|"
+    fi
   else
     echo "$name: exit code $code"
     # Without what the tests said that passed.
@@ -67,6 +88,11 @@ run() {
 export -f run
 
 plan "$@" | xargs -P "$(($(nproc) * 2))" -d '\n' -I{} bash -c 'run {}' || exit 1
+if [ ! -e "$LOGS/chosen" ]; then
+  echo "tests: no test has a name with any of: $*" >&2
+  exit 1
+fi
+[ -z "$mode" ] || exit 0
 # Examples in documentation are tested where nobody chose some of the tests.
 case "$* ${options[*]} " in
 *--lib* | *--test* | *--bin* | *--example* | *--bench*) ;;

@@ -4,7 +4,7 @@
 //! of all tests that run at the time, until it executes its own program. So a file that another test has closed may stay open for a
 //! moment, with its locks. The close in the child is a FLUSH for the mount, which commits what was written until then. So these
 //! tests run alone: those that count commits or extents, check for unpublished writes, or lock; those that change state of the
-//! whole process, such as its working directory; and those that need the whole machine.
+//! whole process, such as its working directory; and those that need much of the machine. Other programs may run at the time.
 //!
 //! - [`shared`]: may run beside other tests with a shared turn. Every test that starts processes takes one.
 //! - [`exclusive`]: runs beside no test that has a turn.
