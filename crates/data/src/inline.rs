@@ -1,6 +1,6 @@
-//! Encodes bytes inline, which means when they are written out (MRC-FS, section 3): always with [`CodecWhen::Inline`], and with
-//! [`CodecWhen::Auto`] if the disk is slower than the codec. A read between the write and settling then reads the shorter, encoded
-//! bytes too.
+//! Encodes bytes inline, which means when they are written out (MRC-FS, section 3): with [`CodecWhen::Inline`] whatever the disk
+//! is, and with [`CodecWhen::Auto`] if the disk is slower than the codec. Fewer than [`MIN_INLINE_BYTES`] are written raw. A read
+//! between the write and settling then reads the shorter, encoded bytes too.
 //!
 //! What is encoded becomes a container at once, and the span that is recorded with it is a mapped one. Its chunks have no fingerprints:
 //! such bytes are not deduplicated, because a chunk may be named by other spans only once it is on disk.

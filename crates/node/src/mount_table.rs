@@ -16,7 +16,9 @@ use std::time::Duration;
 const SOURCE: &str = "forebay:";
 
 /// A mount as the kernel lists it.
-pub use forebay_fuse::{MountEntry, mounted_on as at};
+pub use forebay_fuse::MountEntry;
+/// The topmost mount exactly at a point.
+pub use forebay_fuse::mounted_on as at;
 
 /// The store behind a mount, if it is one of ours.
 pub fn store(mount: &MountEntry) -> Option<PathBuf> {

@@ -297,7 +297,7 @@ pub(crate) fn refused_at(path: &Path, error: &std::io::Error, advice: &str) -> E
     Error::Refused(format!("{}: {error}; {advice}", path.display()))
 }
 
-/// 128 bits from the operating system's randomness (which seeds the standard hasher).
+/// 128 bits that nobody can guess, for they serve as secrets too: from the operating system's randomness, which seeds the standard hasher.
 pub fn random_id() -> Uuid {
     use std::hash::{BuildHasher, RandomState};
     let mut id = Uuid::default();

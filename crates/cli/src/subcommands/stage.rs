@@ -94,8 +94,8 @@ fn poll_until_done(
         let seen = with_resume_hint(client.stage_job(job, from, REPLY_TIMEOUT), store)?;
         show(&bar, &seen.counts);
         if !seen.lines.is_empty() {
-            let tell_line = |line| print_error_line(format!("forebay: {}", line_text(line)));
-            bar.suspend(|| seen.lines.iter().for_each(tell_line));
+            let print_line = |line| print_error_line(format!("forebay: {}", line_text(line)));
+            bar.suspend(|| seen.lines.iter().for_each(print_line));
             lines.extend(seen.lines);
         } else if seen.state != StageState::Running {
             bar.finish_and_clear();

@@ -224,13 +224,13 @@ fn note(recent: &mut VecDeque<Anchor>, ahead: &mut VecDeque<Anchor>, anchor: Anc
 
 #[cfg(test)]
 mod tests {
-    /// The most memory of a cutter, bytes: the bytes that wait to be cut, as many again that are cut but not removed yet, and the spare
-    /// capacity of growing vectors.
-    const MAX_CUTTER_BYTES: usize = 5 * (LOOKAHEAD_BYTES + crate::chunk::MAX_CHUNK_BYTES as usize);
-
     use super::*;
     use forebay_testkit::random::{Random, seeded_bytes};
     use proptest::prelude::*;
+
+    /// The most memory of a cutter, bytes: the bytes that wait to be cut, as many again that are cut but not removed yet, and the spare
+    /// capacity of growing vectors.
+    const MAX_CUTTER_BYTES: usize = 5 * (LOOKAHEAD_BYTES + crate::chunk::MAX_CHUNK_BYTES as usize);
 
     /// Contents that are cut in different ways: random bytes, zeros, constants, copies of what was before, at any place.
     fn content(seed: u64, len: usize) -> Vec<u8> {

@@ -80,7 +80,7 @@ impl ChunkGrid {
 mod tests {
     use super::*;
 
-    fn steered(votes: &[u64]) -> u64 {
+    fn phase_after(votes: &[u64]) -> u64 {
         let mut grid = ChunkGrid::new(4096);
         grid.update_phase(0, votes.iter().copied());
         grid.phase
@@ -88,17 +88,17 @@ mod tests {
 
     #[test]
     fn it_moves_to_the_phase_that_comes_next_but_not_for_one_vote_among_others() {
-        assert_eq!(steered(&[]), 0);
-        assert_eq!(steered(&[0, 5, 5, 5]), 0);
-        assert_eq!(steered(&[5]), 5);
-        assert_eq!(steered(&[5, 5]), 5);
-        assert_eq!(steered(&[5, 0]), 0);
-        assert_eq!(steered(&[5, 0, 0, 5]), 0);
-        assert_eq!(steered(&[5, 5, 0, 0]), 0);
-        assert_eq!(steered(&[5, 5, 5, 0]), 5);
-        assert_eq!(steered(&[5, 7, 7]), 5);
+        assert_eq!(phase_after(&[]), 0);
+        assert_eq!(phase_after(&[0, 5, 5, 5]), 0);
+        assert_eq!(phase_after(&[5]), 5);
+        assert_eq!(phase_after(&[5, 5]), 5);
+        assert_eq!(phase_after(&[5, 0]), 0);
+        assert_eq!(phase_after(&[5, 0, 0, 5]), 0);
+        assert_eq!(phase_after(&[5, 5, 0, 0]), 0);
+        assert_eq!(phase_after(&[5, 5, 5, 0]), 5);
+        assert_eq!(phase_after(&[5, 7, 7]), 5);
         // A fifth does not count.
-        assert_eq!(steered(&[5, 5, 0, 0, 5]), 0);
+        assert_eq!(phase_after(&[5, 5, 0, 0, 5]), 0);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! kept.
 //!
 //! If almost all of a span is new, the span becomes one container. It is written encoded if that is shorter; else the container
-//! **adopts** the span's raw bytes where they lie, and those of its known chunks are reclaimed. Otherwise new chunks are copied to
-//! containers in the order of their addresses.
+//! **adopts** the span's raw bytes where they lie, and those that nothing names (known chunks, zeros, repeats) are reclaimed.
+//! Otherwise new chunks are copied to containers in the order of their addresses.
 use super::Settler;
 use super::cut::{CutChunk, ReadSpan, ReadSpans};
 use super::lookup::{ChunkLookup, NewChunk};

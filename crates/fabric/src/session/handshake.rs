@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    fn agree_all(all: &[Identity]) -> Result<Vec<u32>, IdentityError> {
+    fn check_all(all: &[Identity]) -> Result<Vec<u32>, IdentityError> {
         let record = |identity| encode_record(identity, 1, "node");
         let records: Vec<u8> = all.iter().flat_map(record).collect();
         check_identities(&records, "process")
@@ -248,7 +248,7 @@ mod tests {
         #[test]
         fn members_keep_their_numbers_on_any_processes(order in Just((0..9u32).collect::<Vec<_>>()).prop_shuffle()) {
             let all: Vec<_> = order.iter().map(|m| member(*m, 9)).collect();
-            let processes = agree_all(&all).unwrap();
+            let processes = check_all(&all).unwrap();
             for (at, process) in processes.iter().enumerate() {
                 prop_assert_eq!(order[*process as usize] as usize, at);
             }
@@ -268,7 +268,7 @@ mod tests {
         let with = |change: fn(&mut Identity)| {
             let mut all = good.clone();
             change(&mut all[2]);
-            agree_all(&all).unwrap_err()
+            check_all(&all).unwrap_err()
         };
         let (a, b) = ("process 0 (node)".to_owned(), "process 2 (node)".to_owned());
         let pair = || (a.clone(), b.clone());
@@ -298,6 +298,6 @@ mod tests {
             found: 2,
             members: 3,
         };
-        assert_eq!(agree_all(&good[..2]), Err(count));
+        assert_eq!(check_all(&good[..2]), Err(count));
     }
 }

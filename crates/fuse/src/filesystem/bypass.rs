@@ -95,8 +95,8 @@ impl MountContext {
     /// # Errors
     /// As the kernel says.
     pub(super) fn write_back_and_drop_pages(&self, fid: Fid) -> Result<(), Errno> {
-        let laundered = self.caches.drop_all_pages(&self.delegate, fid);
-        laundered.map(drop).map_err(errno)
+        let written = self.caches.drop_all_pages(&self.delegate, fid);
+        written.map(drop).map_err(errno)
     }
 
     /// Whether the kernel may have dirty pages of the file.

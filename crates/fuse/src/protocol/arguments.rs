@@ -25,7 +25,7 @@ pub(crate) struct SetAttrRequest {
     pub fh: Option<FileHandle>,
     /// Set-id bits go: the caller of a truncate may not keep them, or the owner changes.
     pub kills_set_ids: bool,
-    /// It may be the kernel's own, which keeps the times of files that it writes back: see [`hands_over_time`].
+    /// It may be the kernel's own, which keeps the times of files that it writes back: see [`is_kernel_mtime`].
     pub hands_over_time: bool,
 }
 

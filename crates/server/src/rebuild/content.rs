@@ -3,8 +3,8 @@
 //! An inode counts the bytes of its extents and patterns.
 //! - It counts more than is found: bytes are lost, and where they were is not known. So every hole of the file is `EIO`.
 //! - It counts fewer, or an extent is newer than the inode, or lost batches may have written to the file: the inode may be an old
-//!   version. So the file is made one byte longer, and reading that byte is `EIO`: a reader gets an error, not the end of the file,
-//!   where more bytes may have been lost.
+//!   version. So holes are `EIO` too, and the file is made one byte longer, which is `EIO` as well: a reader gets an error, not the
+//!   end of the file, where more bytes may have been lost.
 use super::NewStore;
 use super::collect::CollectedRecords;
 use super::losses::LossReport;

@@ -8,7 +8,7 @@ use crate::progress;
 use forebay_data::analysis::{CutAnalysis, CutKind, DedupCounts};
 use forebay_data::chunk::ChunkSize;
 use forebay_node::failure::{Failure, Result};
-use forebay_trace::plot::axis::counted;
+use forebay_node::units::counted;
 use indicatif::ProgressBar;
 use read::read_blocks;
 use report::{CutReport, DedupReport, PathReport};

@@ -1,8 +1,8 @@
 //! The totals as a bar chart: for each chunk size one bar for the fixed grid and one for the anchored grid, each with the
 //! percentages of zero and of duplicate bytes.
 use super::report::{CutReport, DedupReport};
-use forebay_node::units::size;
-use forebay_trace::plot::axis::{Axis, counted};
+use forebay_node::units::{counted, size};
+use forebay_trace::plot::axis::Axis;
 use forebay_trace::plot::svg::{Anchor, Stroke, Svg, TextStyle};
 
 const WIDTH: f64 = 720.0;

@@ -1,8 +1,7 @@
 //! What the analysis found: as JSON, and as text.
 use crate::table::Table;
 use forebay_data::analysis::{CutAnalysis, DedupCounts};
-use forebay_node::units::{count, size};
-use forebay_trace::plot::axis::counted;
+use forebay_node::units::{count, counted, size};
 use serde::Serialize;
 use std::fmt::Write as _;
 

@@ -4,15 +4,15 @@
 //! So the pages of each request are known, but not the first byte of a record nor the stride: a record that does not begin on a
 //! page boundary shifts within its pages from one record to the next. Each request bounds start and stride. All requests together
 //! bound them ever more closely. (In a plot of page numbers over record numbers, each request is a rectangle. A line that crosses
-//! all of them has a possible start as its intercept, and a possible stride as its slope. Below, *the line* is the set of all such
-//! lines.) Predicted are all pages that the next records *may* need within these bounds: every page that they do need, and seldom
-//! more than one extra on each side.
+//! all of them has a possible start as its intercept, and a possible stride as its slope. Below, these are *the candidate lines*.)
+//! Predicted are all pages that the next records *may* need within these bounds: every page that they do need, and seldom more than
+//! one extra on each side.
 //!
 //! Pure. It sees only requests that reach the server: those whose pages were not filled.
 //!
 //! - **Trust.** Pages are predicted after [`FIRST_RECORDS`] records in a row. The number of records predicted at once doubles while
-//!   the next request is the first record after the filled ones, and halves when it is another record of the line. A request off
-//!   the line resets the reader.
+//!   the next request is the first record after the filled ones, and halves when it is another record that the candidate lines hit.
+//!   A request that leaves no candidate line resets the reader.
 //! - **Only gaps.** Requests without a page between them are left to the kernel's own readahead. So are requests of more than
 //!   [`MAX_RECORD_PAGES`], which cost little for their size.
 use std::ops::Range;
