@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 
 /// The work of this module's roles; whether it is one of them.
 pub fn run_role(role: &str, args: &[&str]) -> bool {
@@ -295,27 +296,43 @@ fn programs_on_two_mounts_that_wait_for_each_other_are_told() {
         .collect();
     let at = |n: usize, name: &str| format!("{}/{name}", paths[n]);
     for kind in ["posix", "ofd", "flock"] {
-        let (mut one, lines) = start_role("cross", &[kind, &at(0, "a"), &at(0, "b")]);
-        let mut one_says =
-            lines.filter(|l| matches!(l.split(' ').next(), Some("HAS" | "GOT" | "ERROR")));
-        assert_eq!(one_says.next().unwrap(), "HAS");
-        let (mut two, lines) = start_role("cross", &[kind, &at(1, "b"), &at(1, "a")]);
-        let mut two_says =
-            lines.filter(|l| matches!(l.split(' ').next(), Some("HAS" | "GOT" | "ERROR")));
-        assert_eq!(two_says.next().unwrap(), "HAS");
-        one.stdin.as_mut().unwrap().write_all(b".").unwrap();
-        until_asleep(&one);
-        two.stdin.as_mut().unwrap().write_all(b".").unwrap();
-        if kind == "posix" {
-            assert_eq!(two_says.next().unwrap(), format!("ERROR {}", libc::EDEADLK));
-        } else {
+        let (heard, said) = mpsc::channel();
+        let start = |who: usize, first: &str, second: &str| {
+            let (child, lines) = start_role("cross", &[kind, &at(who, first), &at(who, second)]);
+            let heard = heard.clone();
+            std::thread::spawn(move || {
+                for line in lines {
+                    if matches!(line.split(' ').next(), Some("HAS" | "GOT" | "ERROR")) {
+                        let _ = heard.send((who, line));
+                    }
+                }
+            });
+            assert_eq!(said.recv_timeout(LIMIT).unwrap(), (who, "HAS".into()));
+            child
+        };
+        let mut both = vec![start(0, "a", "b"), start(1, "b", "a")];
+        let go_on = |child: &mut Child| child.stdin.as_mut().unwrap().write_all(b".").unwrap();
+        go_on(&mut both[0]);
+        until_asleep(&both[0]);
+        go_on(&mut both[1]);
+        let ended = match kind {
+            "posix" => {
+                // Whose request comes to the owner last: mostly the second one's.
+                let (who, line) = said.recv_timeout(LIMIT).unwrap();
+                assert_eq!(line, format!("ERROR {}", libc::EDEADLK));
+                who
+            }
             // As on a local disk, locks of open files are not looked at.
-            until_asleep(&two);
-        }
+            _ => {
+                until_asleep(&both[1]);
+                1
+            }
+        };
         // It ends, and the other goes on.
-        kill(two);
-        assert_eq!(one_says.next().unwrap(), "GOT", "{kind}");
-        kill(one);
+        kill(both.remove(ended));
+        let other = said.recv_timeout(LIMIT).unwrap();
+        assert_eq!(other, (1 - ended, "GOT".into()), "{kind}");
+        kill(both.remove(0));
     }
 }
 
