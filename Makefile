@@ -140,7 +140,7 @@ bench-dedup: ## Chains of checkpoints, settled, against borg and restic: bytes s
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench dedup $(ARGS)
 
 bench-fields: setup ## Codecs of floating-point arrays: sizes, speeds, and the time of one value
-	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
+	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench fields $(ARGS)
 
 # Words of a subject that is a program: NAME=PROGRAM ARGUMENTS.

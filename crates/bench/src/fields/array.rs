@@ -68,7 +68,10 @@ pub fn load(
 ) -> Result<Vec<FloatArray>> {
     match work {
         FieldsWork::Array { path, .. } => Ok(vec![read(path).doing(path.display())?]),
-        FieldsWork::Means(_) | FieldsWork::Points(_) | FieldsWork::Store(_) => Ok(Vec::new()),
+        FieldsWork::Means(_)
+        | FieldsWork::Points(_)
+        | FieldsWork::Store(_)
+        | FieldsWork::Mount(_) => Ok(Vec::new()),
         FieldsWork::Generated(array) => Ok(vec![generate::generate(*array, size, seed)]),
         FieldsWork::Adam(part) => {
             let checkpoints = training.get_or_insert_with(|| adam::train(&adam::SHAPE, seed));

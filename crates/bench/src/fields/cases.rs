@@ -1,5 +1,6 @@
-//! The cases: arrays of the datasets, means over their folders, generated arrays, a training run, numbers of reference points, and a
-//! store on a slow disk.
+//! The cases: arrays of the datasets, means over their folders, generated arrays, a training run, numbers of reference points, a
+//! store on a slow disk, and a mount.
+use super::mount_run::MountWork;
 use super::store_run::{StoreArrays, StoreReads, StoreRun};
 use crate::fail::{Context, Failure, Result};
 use crate::harness::Case;
@@ -25,6 +26,8 @@ pub enum FieldsWork {
     Points(u64),
     /// Arrays written to a store and read again.
     Store(StoreRun),
+    /// Arrays in files of a mount.
+    Mount(MountWork),
 }
 
 /// Arrays that follow from a seed.
@@ -121,6 +124,12 @@ pub fn all(data: &Path) -> Result<Vec<Case<FieldsWork>>> {
             reads,
         };
         cases.push(Case::new(name, FieldsWork::Store(run)));
+    }
+    for (name, work) in [
+        ("mount-random-4k", MountWork::Reads),
+        ("mount-checkpoints", MountWork::Checkpoints),
+    ] {
+        cases.push(Case::new(name, FieldsWork::Mount(work)));
     }
     Ok(cases)
 }
@@ -233,7 +242,9 @@ mod tests {
                 "e2e-1000",
                 "e2e-disk",
                 "e2e-random-200",
-                "mmat-200"
+                "mmat-200",
+                "mount-random-4k",
+                "mount-checkpoints"
             ]
         );
     }

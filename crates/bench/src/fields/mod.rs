@@ -13,6 +13,7 @@
 //! | `round` | what is measured of a subject |
 //! | `means` | means over folders |
 //! | `store_run`, `disk_model` | arrays written to a store and read again; the disk that it waits for |
+//! | `mount_run` | arrays in files of a mount |
 //! | `table` | the tables |
 mod adam;
 mod array;
@@ -20,6 +21,7 @@ mod cases;
 mod disk_model;
 mod generate;
 mod means;
+mod mount_run;
 mod round;
 mod store_run;
 mod subject;
@@ -30,7 +32,9 @@ use crate::fail::{Context, Result};
 use crate::harness::{Case, RunArgs, in_turn};
 use crate::report::Report;
 use crate::sizes;
+use crate::subjects::ProgramArgs;
 use cases::{FieldsWork, GeneratedArray};
+use mount_run::MountWork;
 use round::FieldsRound;
 use std::path::{Path, PathBuf};
 use store_run::{StoreArrays, StoreRun};
@@ -54,9 +58,11 @@ pub struct FieldsArgs {
     /// Directory with the folders `fields` and `checkpoints`: arrays as NAME.bin.zst, described in NAME.json
     #[arg(long, value_name = "DIR", default_value = "../shared/data")]
     data: PathBuf,
-    /// Directory on the disk of `e2e-disk`
+    /// Directory on the disk of `e2e-disk` and `mount-...`
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     dir: PathBuf,
+    #[command(flatten)]
+    program: ProgramArgs,
 }
 
 /// Runs the subcommand.
@@ -70,6 +76,10 @@ pub fn run(args: &FieldsArgs) -> Result<()> {
         return Ok(());
     };
     let subjects = subject::select(&args.subjects)?;
+    let has_mount = chosen
+        .iter()
+        .any(|case| matches!(case.work, FieldsWork::Mount(_)));
+    let program = has_mount.then(|| args.program.find()).transpose()?;
     args.run.begin(&header(args), &table::head())?;
     let mut report = Report::new("fields", "raw");
     let mut training = None;
@@ -78,6 +88,13 @@ pub fn run(args: &FieldsArgs) -> Result<()> {
             FieldsWork::Store(run) => {
                 measure_store(args, &case, run, &all, &subjects, &mut report)?;
                 args.run.print(&report, case.name, table::store_rows)?;
+                continue;
+            }
+            FieldsWork::Mount(work) => {
+                if let Some(program) = &program {
+                    measure_mount(args, (case.name, work), program, &subjects, &mut report)?;
+                }
+                args.run.print(&report, case.name, table::mount_rows)?;
                 continue;
             }
             FieldsWork::Means(folder) => {
@@ -165,6 +182,39 @@ fn measure_store(
             let dir = tempfile::tempdir_in(parent).doing(parent.display())?;
             let values = run.measure(dir.path(), &subject, &arrays).doing(what)?;
             report.add_all(case.name, subject.name, values);
+        }
+    }
+    Ok(())
+}
+
+/// Measures all rounds of a case with a mount; nothing without FUSE.
+fn measure_mount(
+    args: &FieldsArgs,
+    (case, work): (&'static str, MountWork),
+    program: &Path,
+    subjects: &[FieldsSubject],
+    report: &mut Report,
+) -> Result<()> {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("skipped: {case}: /dev/fuse is not there");
+        return Ok(());
+    }
+    let array = |n| generate::generate(GeneratedArray::Smooth, args.size, args.seed + n);
+    let arrays: Vec<array::FloatArray> = (0..work.arrays()).map(array).collect();
+    let mut measured: Vec<FieldsSubject> = subjects.to_vec();
+    measured.retain(store_run::takes);
+    std::fs::create_dir_all(&args.dir).doing(args.dir.display())?;
+    for round in 0..args.run.runs {
+        let seed = args.seed + u64::from(round);
+        for subject in in_turn(&measured, round) {
+            let what = format!("{case} by {}", subject.name);
+            args.run.progress(&what, round);
+            let dir = tempfile::tempdir_in(&args.dir).doing(args.dir.display())?;
+            let place = dir.path().canonicalize().doing(dir.path().display())?;
+            let values = work
+                .measure(program, &place, &subject, &arrays, seed)
+                .doing(what)?;
+            report.add_all(case, subject.name, values);
         }
     }
     Ok(())

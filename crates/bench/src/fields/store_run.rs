@@ -54,8 +54,8 @@ pub enum StoreReads {
     MinMaxAverage,
 }
 
-/// When a subject encodes, and by which hint. `None`: it has no part in the store.
-fn settings(subject: &FieldsSubject) -> Option<(CodecWhen, &'static str)> {
+/// When a subject encodes, and by which hint. `None`: a store cannot do what it does.
+pub(super) fn settings(subject: &FieldsSubject) -> Option<(CodecWhen, &'static str)> {
     Some(match subject.name {
         "forebay" => (CodecWhen::Auto, "auto"),
         "field" => (CodecWhen::Inline, "field"),

@@ -77,6 +77,29 @@ pub fn store_rows(report: &Report, case: &str) -> String {
     out
 }
 
+/// The rows of a case with a mount.
+pub fn mount_rows(report: &Report, case: &str) -> String {
+    let mut out = format!(
+        "{:<30} {:<20} {:>26} {:>8}\n",
+        "case", "subject", "reads/s, MB/s written", "to raw"
+    );
+    let reads = |subject: &str| report.spread(case, "random_reads_per_s", subject);
+    let of = |subject: &str| {
+        let written = report.spread(case, "write_bytes_per_s", subject);
+        reads(subject).or(written.map(|s| s.times(1e-6)))
+    };
+    let raw = of("raw").map(|raw| raw.median);
+    for subject in report.subjects(case) {
+        let median = of(subject).map_or("-".into(), |s| {
+            format!("{:.0} ({:.0}-{:.0})", s.median, s.min, s.max)
+        });
+        let to_raw = of(subject).zip(raw);
+        let to_raw = to_raw.map_or("-".into(), |(s, raw)| format!("{:.2}", s.median / raw));
+        let _ = writeln!(out, "{case:<30} {subject:<20} {median:>26} {to_raw:>8}");
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

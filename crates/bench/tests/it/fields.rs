@@ -1,4 +1,5 @@
 //! The benchmark `fields` end to end: it reads arrays, measures each subject, and prints means over them.
+use forebay_testkit::prerequisites::{has_fuse, skip};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -70,6 +71,46 @@ fn means_of_a_folder_are_of_its_arrays_and_a_missing_folder_is_named() {
         errors.contains("skipped: ") && errors.contains("checkpoints"),
         "{errors}"
     );
+}
+
+#[test]
+fn encoded_files_of_a_mount_are_written_and_read() {
+    let program = Path::new(BENCH).with_file_name("forebay");
+    if !has_fuse() {
+        return;
+    }
+    if !program.is_file() {
+        return skip(
+            "PROGRAMS",
+            format_args!("{} is not built", program.display()),
+        );
+    }
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("disk");
+    let flags = [
+        "--json",
+        "--runs",
+        "1",
+        "--case",
+        "mount-random-4k,mount-checkpoints",
+        "--size",
+        "3MiB",
+        "--subject",
+        "field,raw",
+        "--dir",
+        dir.to_str().unwrap(),
+    ];
+    let medians = medians(&fields(data.path(), &flags));
+    for subject in ["field", "raw"] {
+        for (case, metric) in [
+            ("mount-random-4k", "random_reads_per_s"),
+            ("mount-checkpoints", "write_bytes_per_s"),
+        ] {
+            let key = [case, metric, subject].map(str::to_owned);
+            assert!(medians[&key] > 0.0, "{medians:?}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
 }
 
 #[test]
