@@ -4,7 +4,7 @@
 # tests.sh --from FILE [-- TEST-OPTION...]: runs those, without cargo, which would wait for other builds.
 #
 # Most tests of the command wait: for processes to start, for deadlines, for the disk. `cargo test` runs one program after another,
-# and a core idles meanwhile. Here twice as many programs run at once as there are cores. A program that passed is a line, and of
+# and a core idles meanwhile. Here as many programs run at once as there are cores, and one more. A program that passed is a line, and of
 # one that failed everything is shown that it said. The exit code is 1 if one failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -87,7 +87,7 @@ run() {
 }
 export -f run
 
-plan "$@" | xargs -P "$(($(nproc) * 2))" -d '\n' -I{} bash -c 'run {}' || exit 1
+plan "$@" | xargs -P "$(($(nproc) + 1))" -d '\n' -I{} bash -c 'run {}' || exit 1
 if [ ! -e "$LOGS/chosen" ]; then
   echo "tests: no test has a name with any of: $*" >&2
   exit 1
