@@ -59,12 +59,14 @@ test: setup ## Format, lints, all tests, documentation
 	@$(if $(MPICH),$(STEP) "build with MPICH" $(WITH_MPICH) scripts/tests.sh --list $(MPICH_LIST) $(MPICH_APART) $(MPICH_CHOICE))
 	@$(MAKE) --no-print-directory -j4 --output-sync=line test-mpich test-wheel test-lints test-docs
 
-# Beside each other, once all is built: the first waits most of the time.
+# Beside each other: the first waits most of the time. The last two come after the wheel, which would wait for their builds.
 test-mpich:
 	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) scripts/tests.sh --from $(MPICH_LIST) -- $(MPICH_TESTS))
 
 test-wheel:
 	@$(STEP) "tests of Python" scripts/python.sh test
+
+test-lints test-docs: test-wheel
 
 test-lints:
 	@$(STEP) "lints without MPI" $(CARGO) clippy --quiet $(WITHOUT_MPI) --all-targets -- -D warnings
