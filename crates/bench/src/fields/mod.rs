@@ -149,24 +149,23 @@ fn measure_store(
     subjects: &[FieldsSubject],
     report: &mut Report,
 ) -> Result<()> {
-    let mut arrays = match run.arrays {
-        StoreArrays::Random => {
-            let random = FieldsWork::Generated(GeneratedArray::Random);
-            array::load(&random, args.size, args.seed, &mut None)?
-        }
-        StoreArrays::Fields => field_arrays(args, all)?,
-    };
-    match run.arrays {
-        StoreArrays::Random => {}
+    let arrays = match run.arrays {
+        StoreArrays::Random => vec![generate::generate(
+            GeneratedArray::Random,
+            args.size,
+            args.seed,
+        )],
         StoreArrays::Fields => {
+            let mut arrays = field_arrays(args, all)?;
             // As of a run that writes the same fields again and again.
             let bytes: usize = arrays.iter().map(|array| array.bytes.len()).sum();
             let times = (args.size as usize).div_ceil(bytes.max(1));
             arrays
                 .iter_mut()
                 .for_each(|array| array.bytes = array.bytes.repeat(times));
+            arrays
         }
-    }
+    };
     let mut measured: Vec<FieldsSubject> = subjects.to_vec();
     measured.retain(store_run::takes);
     // What the bytes take on the disk of the model is the model's.
