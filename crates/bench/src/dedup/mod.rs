@@ -23,7 +23,7 @@ mod peers;
 mod round;
 mod service;
 mod source;
-mod status;
+pub mod status;
 mod subject;
 mod table;
 

@@ -55,6 +55,11 @@ impl ServiceFigures {
         ServiceFigures::parse(&text)
     }
 
+    /// How much of the file data is settled, 0 to 1.
+    pub fn settled_share(&self) -> f64 {
+        self.settled_bytes as f64 / self.data_bytes.max(1) as f64
+    }
+
     /// What is left to do where data is settled, or not: bytes, and places that are not freed.
     fn left(&self, settles: bool) -> (u64, u64) {
         let waits = self.settle_backlog_bytes.unwrap_or(0);

@@ -7,6 +7,7 @@ use super::array::FloatArray;
 use super::store_run::settings;
 use super::subject::FieldsSubject;
 use crate::cache::CacheDropping;
+use crate::dedup::status::ServiceFigures;
 use crate::fail::{Context, Failure, Result};
 use crate::report::Values;
 use crate::subjects::{ServerProcess, forebay_command};
@@ -25,6 +26,8 @@ const PAGE: usize = 4096;
 const READS: usize = 4096;
 /// Bytes of a write.
 const RECORD: usize = 1 << 20;
+/// From one checkpoint to the next, in which those before settle.
+const PAUSE: Duration = Duration::from_secs(2);
 /// The attribute that says how a file is encoded.
 const CODEC: &str = "user.forebay.codec";
 
@@ -83,10 +86,17 @@ impl MountWork {
         for (n, array) in arrays.iter().enumerate() {
             time += write(&point.join(format!("array-{n}")), array, codec)?;
             bytes += array.bytes.len();
+            if self == MountWork::Checkpoints && n + 1 < arrays.len() {
+                std::thread::sleep(PAUSE);
+            }
         }
         if self == MountWork::Checkpoints {
             let written = bytes as f64 / time.as_secs_f64().max(1e-9);
-            return Ok(vec![("write_bytes_per_s", "B/s", written)]);
+            let settled = ServiceFigures::ask(program, &store)?.settled_share();
+            return Ok(vec![
+                ("write_bytes_per_s", "B/s", written),
+                ("settled_share", "ratio", settled),
+            ]);
         }
         let path = point.join("array-0");
         CacheDropping::choose().drop_caches(&[&store, &path]);
