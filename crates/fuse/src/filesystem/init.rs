@@ -9,15 +9,11 @@ const MAX_BACKGROUND: u16 = 64;
 /// Most bytes of one write request; the kernel may allow less (1 MiB unless `fs.fuse.max_pages_limit` was raised).
 const MAX_WRITE: u32 = 1 << 20;
 
-/// Asks the kernel for what the mount can use; `alone`: the service has one member.
+/// Asks the kernel for what the mount can use.
 ///
 /// # Errors
-/// It cannot hand over locks, and with several members it must.
-pub(super) fn negotiate(
-    config: &mut KernelConfig,
-    alone: bool,
-    write_back: &WriteBack,
-) -> io::Result<()> {
+/// It cannot hand over locks: they would bind the programs of this mount alone, not those of other nodes and of the link.
+pub(super) fn negotiate(config: &mut KernelConfig, write_back: &WriteBack) -> io::Result<()> {
     // Each is asked for on its own: a kernel that lacks one keeps the others.
     for wanted in [
         InitFlags::FUSE_ASYNC_READ,
@@ -34,15 +30,12 @@ pub(super) fn negotiate(
             tracing::debug!(?wanted, "not offered by this kernel");
         }
     }
-    if !alone {
-        // Else the kernel keeps locks itself, on this node only.
-        let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
-        config.add_capabilities(locks).map_err(|lacking| {
-            io::Error::other(format!(
-                "this kernel lacks {lacking:?}: locks would bind one node only"
-            ))
-        })?;
-    }
+    let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
+    config.add_capabilities(locks).map_err(|lacking| {
+        io::Error::other(format!(
+            "this kernel lacks {lacking:?}: locks would bind the programs of one mount only"
+        ))
+    })?;
     write_back.negotiate(config);
     config.max_write = MAX_WRITE;
     // The kernel offers its default and takes no more; `mount` raises it afterwards where it may.
@@ -61,7 +54,7 @@ mod tests {
         let write_back = WriteBack::for_conditions(conditions);
         let offered = InitFlags::all().difference(lacking);
         let mut config = KernelConfig::new(offered, InitFlags::empty(), 1 << 20);
-        negotiate(&mut config, conditions.members == 1, &write_back).unwrap();
+        negotiate(&mut config, &write_back).unwrap();
         let taken = config.takes(InitFlags::FUSE_WRITEBACK_CACHE);
         assert_eq!(write_back.is_on(), taken, "{conditions:?}");
         taken

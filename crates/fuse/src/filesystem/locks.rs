@@ -1,5 +1,5 @@
-//! Advisory locks as the kernel asks for them, in a service of several members. (With one member the kernel keeps them itself, as
-//! for any local file system, and this is not used.)
+//! Advisory locks as the kernel asks for them. It hands them over also in a service of one member: programs that reach the server
+//! through the link, past the kernel, take the same locks.
 //!
 //! - **Waiting**: a blocked `F_SETLKW` or `flock` waits on a thread of its own, never on one that answers requests.
 //! - **Signals**: the mount does not use `FUSE_INTERRUPT` (it answers `ENOSYS`, and the kernel stops sending it). The kernel sends

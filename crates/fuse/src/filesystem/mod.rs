@@ -14,7 +14,7 @@
 //! | `invalidation` | what other nodes tell this node's kernel |
 //! | `bypass`, `bypass_changes`, `in_flight_inodes` | files that are read or changed around the mount |
 //! | `directory_places`, `directory_moves` | where the kernel has each directory; those that other nodes move |
-//! | `locks` | `fcntl` and `flock` over several members |
+//! | `locks` | `fcntl` and `flock` |
 //! | `team` | the directory of teams, and the calls of teams |
 //! | `listings` | open directories |
 //! | `attrs`, `names`, `xattrs` | setting attributes, names, extended attributes; the checks of POSIX that the kernel leaves to the file system |

@@ -41,7 +41,7 @@ impl Handler for Filesystem {
         let expire = config.offers(InitFlags::FUSE_HAS_EXPIRE_ONLY);
         let policy = &self.ctx.policy;
         policy.entries_expire.store(expire, Ordering::Relaxed);
-        negotiate(config, policy.alone, &policy.write_back)
+        negotiate(config, &policy.write_back)
     }
 
     fn destroy(&self) {

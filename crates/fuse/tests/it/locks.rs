@@ -1,5 +1,5 @@
-//! Advisory locks of programs on one mount.
-use crate::common::{Harness, errno, open, start_role};
+//! Advisory locks of programs on one mount, of a service of several members and of one.
+use crate::common::{Harness, Setup, errno, open, start_role};
 use forebay_testkit::turns;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::fs::File;
@@ -28,9 +28,14 @@ pub fn run_role(role: &str, args: &[&str]) -> bool {
 #[test]
 fn locks_exclude_wait_and_end_with_their_process() {
     let _turn = turns::exclusive();
-    let Some(h) = Harness::four() else { return };
-    for kind in ["posix", "flock"] {
-        let path = h.mount(1).join(kind);
+    for (setup, kind) in [Setup::default(), Setup::ALONE]
+        .into_iter()
+        .flat_map(|setup| [(setup, "posix"), (setup, "flock")])
+    {
+        let Some(h) = Harness::start(setup) else {
+            return;
+        };
+        let path = h.all().last().unwrap().join(kind);
         let f = open(&path);
         let try_lock = |f: &File| {
             if kind == "posix" {
@@ -62,11 +67,18 @@ fn locks_exclude_wait_and_end_with_their_process() {
 
 #[test]
 fn locks_of_open_files_exclude_each_other_in_one_process() {
-    use std::os::fd::AsRawFd;
     let _turn = turns::exclusive();
-    let Some(h) = Harness::four() else { return };
-    let path = h.mount(0).join("ofd");
-    let (a, b) = (open(&path), open(&path));
+    for setup in [Setup::default(), Setup::ALONE] {
+        let Some(h) = Harness::start(setup) else {
+            return;
+        };
+        open_files_exclude_each_other(&h.mount(0).join("ofd"));
+    }
+}
+
+fn open_files_exclude_each_other(path: &Path) {
+    use std::os::fd::AsRawFd;
+    let (a, b) = (open(path), open(path));
     let lock = |f: &File, kind: i32, start: i64, len: i64| {
         // SAFETY: `flock` is plain data; zero is valid for every field.
         let mut l: libc::flock = unsafe { std::mem::zeroed() };

@@ -3,7 +3,7 @@ use super::WAYS;
 use super::writer::WriterProcess;
 use crate::common::{Setup, create_new, open, role, start_ready};
 use forebay_client::stage::{Direction, LocalNode, PathPair, StageOptions, StageOutcome, StageRun};
-use forebay_client::{Client, Fallocate, File, OpenOptions};
+use forebay_client::{Client, Fallocate, File, LockMode, LockRange, OpenOptions};
 use forebay_fuse::{MountOptions, PendingMount};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
@@ -11,6 +11,8 @@ use forebay_testkit::prerequisites::has_fuse;
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::turns::{self, Turn};
 use forebay_testkit::wait::until;
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -74,6 +76,19 @@ fn act(client: &Client, store: &Path, open: &mut HashMap<String, File>, line: &s
             open[name].allocate(how, number(2), number(3))
         }
         "commit" => open[name].commit(),
+        "lock" => {
+            let locked = open[name].try_lock(&locked(words[2]), LockMode::Exclusive);
+            return locked.unwrap().to_string();
+        }
+        "unlock" => open[name].unlock(&locked(words[2])),
+        "count" => (0..number(2)).try_for_each(|_| {
+            let (file, range) = (&open[name], locked(words[3]));
+            file.lock(&range, LockMode::Exclusive)?;
+            let mut counted = [0; 8];
+            file.read_at(&mut counted, 0)?;
+            file.write_at(&(u64::from_le_bytes(counted) + 1).to_le_bytes(), 0)?;
+            file.unlock(&range)
+        }),
         "close" => open.remove(name).unwrap().close(),
         "time" => {
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(number(2));
@@ -93,6 +108,14 @@ fn act(client: &Client, store: &Path, open: &mut HashMap<String, File>, line: &s
         _ => panic!("{line}"),
     };
     done.map_or_else(|e| e.to_string(), |()| String::from("done"))
+}
+
+/// What of a file is locked, by the word for it: all its bytes, or the file as a whole.
+fn locked(what: &str) -> LockRange {
+    match what {
+        "bytes" => LockRange::bytes(..),
+        _ => LockRange::WholeFile,
+    }
 }
 
 fn stage(client: &Client, store: &Path, direction: Direction, from: &str, to: &str) -> String {
@@ -164,8 +187,17 @@ impl MountedLibrary {
 
     /// Has it do something around the mount; what it says.
     fn ask(&mut self, what: &str) -> String {
-        let (child, said) = self.server.as_mut().unwrap();
+        self.tell(what);
+        self.answer()
+    }
+
+    fn tell(&mut self, what: &str) {
+        let (child, _) = self.server.as_mut().unwrap();
         writeln!(child.stdin.as_mut().unwrap(), "{what}").unwrap();
+    }
+
+    fn answer(&mut self) -> String {
+        let (_, said) = self.server.as_mut().unwrap();
         let mut answer = String::new();
         said.read_line(&mut answer).unwrap();
         answer.trim().to_string()
@@ -267,6 +299,50 @@ fn a_file_that_the_library_changes_is_seen_through_the_mount() {
         open(&path).write_all_at(b"more", 5).unwrap();
         library.restart();
         assert_eq!(fs::read(&path).unwrap(), b"\0\0\0\0\0more", "{setup:?}");
+    }
+}
+
+#[test]
+fn locks_of_the_library_and_of_programs_of_the_mount_exclude_each_other() {
+    const TIMES: u64 = 150;
+    for (setup, what) in WAYS.into_iter().flat_map(|w| [(w, "bytes"), (w, "whole")]) {
+        let Some(mut library) = MountedLibrary::start(setup) else {
+            return;
+        };
+        let path = library.file("f");
+        fs::write(&path, [0; 8]).unwrap();
+        let file = open(&path);
+        let lock = |operation| match what {
+            "bytes" => fcntl_lock(&file, operation),
+            _ => flock(&file, operation),
+        };
+        library.act("open /f");
+        lock(FlockOperation::LockExclusive).unwrap();
+        assert_eq!(
+            library.ask(&format!("lock /f {what}")),
+            "false",
+            "{setup:?}"
+        );
+        lock(FlockOperation::Unlock).unwrap();
+        assert_eq!(library.ask(&format!("lock /f {what}")), "true", "{setup:?}");
+        let refused = lock(FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(refused, Err(Errno::AGAIN), "{setup:?}");
+        library.act(&format!("unlock /f {what}"));
+
+        // What is written under a lock is read under the next, also by the other.
+        library.tell(&format!("count /f {TIMES} {what}"));
+        let mut counted = [0; 8];
+        for _ in 0..TIMES {
+            lock(FlockOperation::LockExclusive).unwrap();
+            file.read_exact_at(&mut counted, 0).unwrap();
+            let more = u64::from_le_bytes(counted) + 1;
+            file.write_all_at(&more.to_le_bytes(), 0).unwrap();
+            lock(FlockOperation::Unlock).unwrap();
+        }
+        assert_eq!(library.answer(), "done", "{setup:?}");
+        lock(FlockOperation::LockExclusive).unwrap();
+        file.read_exact_at(&mut counted, 0).unwrap();
+        assert_eq!(u64::from_le_bytes(counted), 2 * TIMES, "{setup:?}, {what}");
     }
 }
 
