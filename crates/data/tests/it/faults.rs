@@ -7,6 +7,7 @@ use forebay_proto::{Error, Fid, Result};
 use forebay_storage::fault::{FaultIo, Image};
 use forebay_storage::{Durability, Options, Store};
 use forebay_testkit::random::Random;
+use forebay_testkit::seeds::for_each_seed;
 use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -209,38 +210,36 @@ fn history(seed: u64, durability: Durability, power: bool) -> (Image, Vec<Log>) 
     (image, logs)
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    0..forebay_testkit::seeds::count(20, 5000)
-}
+const SEEDS: (u64, u64) = (10, 5000);
 
 #[test]
 fn a_power_loss_at_durability_disk_loses_nothing_acknowledged() {
-    for seed in seeds() {
+    for_each_seed("log_power_disk", SEEDS, |seed| {
         let (image, mut logs) = history(seed, Durability::Disk, true);
         after(&image, Durability::Disk, &mut logs, Promise::Kept);
-    }
+    });
 }
 
 #[test]
 fn a_killed_process_loses_nothing_flushed() {
-    for seed in seeds() {
+    for_each_seed("log_killed", SEEDS, |seed| {
         let (image, mut logs) = history(seed, Durability::Process, false);
         after(&image, Durability::Process, &mut logs, Promise::Kept);
-    }
+    });
 }
 
 #[test]
 fn a_power_loss_at_durability_process_never_gives_wrong_bytes() {
-    for seed in seeds() {
+    for_each_seed("log_power_process", SEEDS, |seed| {
         let (image, mut logs) = history(seed, Durability::Process, true);
         // The logs' numbers and records may be lost with the rest; what is there must be right.
         after(&image, Durability::Process, &mut logs, Promise::NeverWrong);
-    }
+    });
 }
 
 #[test]
 fn any_failing_call_keeps_what_was_acknowledged() {
-    for seed in seeds() {
+    for_each_seed("log_failing_calls", SEEDS, |seed| {
         let machine = Machine::start(FaultIo::new(seed), Durability::Disk).unwrap();
         let (mut n, mut logs) = (Random::new(seed), Vec::new());
         let kind = if seed % 2 == 0 {
@@ -287,7 +286,7 @@ fn any_failing_call_keeps_what_was_acknowledged() {
             log.perhaps_freed.append(&mut log.freed);
         }
         after(&image, Durability::Disk, &mut logs, Promise::Kept);
-    }
+    });
 }
 
 #[test]

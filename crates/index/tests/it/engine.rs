@@ -1,7 +1,7 @@
 //! The engine against a plain map: random histories of batches, flushes, merges and restarts; and histories cut off at any
 //! call of the file system, by a killed process or a lost machine.
 //!
-//! Short form: 15 histories, and 3 cut off at every 151st call. `SOAK=1`: 10,000, and 40 at every call; both go on where they stopped
+//! Short form: 8 histories, and 3 cut off at every 151st call. `SOAK=1`: 10,000, and 40 at every call; both go on where they stopped
 //! if `SOAK_DIR` is set.
 
 use forebay_index::{CompressedEngine, Settings, Stats};
@@ -217,7 +217,7 @@ fn agrees(seed: u64) -> Stats {
 #[test]
 fn histories_agree_with_a_map_in_every_setting() {
     let (done, telling) = (AtomicU64::new(0), AtomicU64::new(0));
-    seeds::for_each_seed("index-engine", (15, 10_000), |seed| {
+    seeds::for_each_seed("index-engine", (8, 10_000), |seed| {
         let s = agrees(seed);
         let all = s.compactions > 0 && s.blocks_passed > 0 && s.blocks_merged > 0;
         done.fetch_add(1, Ordering::Relaxed);

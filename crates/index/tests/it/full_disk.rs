@@ -81,7 +81,7 @@ fn fill(seed: u64, background: bool) {
 
 #[test]
 fn puts_are_refused_and_nothing_is_lost() {
-    seeds::for_each_seed("index-full-disk", (12, 1_000), |seed| {
+    seeds::for_each_seed("index-full-disk", (6, 1_000), |seed| {
         fill(seed, seed % 2 == 1)
     });
 }

@@ -4,7 +4,7 @@
 //! What an error leaves: a batch that was refused for want of room never happened; after any other failed write the store is
 //! opened anew, and what it then says of the batch under way holds, whole or not at all.
 //!
-//! Short form: 60 seeds. `SOAK=1`: 10,000, going on with the seed in `$SOAK_DIR/index-histories.next`.
+//! Short form: 30 seeds. `SOAK=1`: 10,000, going on with the seed in `$SOAK_DIR/index-histories.next`.
 //! `FOREBAY_SEED=n` replays one.
 
 use crate::support::*;
@@ -253,5 +253,5 @@ fn run(seed: u64) {
 
 #[test]
 fn histories_with_faults_agree_with_a_plain_model() {
-    seeds::for_each_seed("index-histories", (60, 10_000), run);
+    seeds::for_each_seed("index-histories", (30, 10_000), run);
 }

@@ -220,7 +220,7 @@ fn a_killed_store_harmed_in_any_way_loses_what_was_harmed_only() {
 
 #[test]
 fn without_a_manifest_tables_and_logs_give_back_the_same_records() {
-    seeds::for_each_seed("salvage-no-manifest", (60, 2000), |seed| {
+    seeds::for_each_seed("salvage-no-manifest", (30, 2000), |seed| {
         let mut random = Random::new(seed);
         let stop = (random.below(2) == 0).then(|| 1 + random.below(2000));
         let closed = random.below(2) == 0;

@@ -1,6 +1,6 @@
 //! Random histories of operations over three nodes agree with a plain model of the stated semantics.
 //!
-//! Short form: 60 seeds. `SOAK=1`: 10,000, going on with the seed in `$SOAK_DIR/histories.next`.
+//! Short form: 40 seeds. `SOAK=1`: 10,000, going on with the seed in `$SOAK_DIR/histories.next`.
 //! `FOREBAY_SEED=n` replays one seed and prints its operations.
 
 use crate::common::settling;
@@ -48,7 +48,7 @@ struct History {
 #[test]
 fn random_histories_agree_with_the_model() {
     let say = seeds::asked_seed().is_some();
-    seeds::for_each_seed("histories", (60, 10_000), |seed| run(seed, say));
+    seeds::for_each_seed("histories", (40, 10_000), |seed| run(seed, say));
 }
 
 fn run(seed: u64, say: bool) {

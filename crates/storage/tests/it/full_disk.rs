@@ -203,7 +203,7 @@ fn without_log_deletes_are_taken_and_room_helps() {
 /// What is logged in the reserve survives a crash like anything else.
 #[test]
 fn the_reserve_is_replayed() {
-    for seed in 0..seeds::count(20, 1000) {
+    for seed in 0..seeds::count(10, 1000) {
         // No spare room: nothing is reclaimed, so the reserve stays in use.
         let options = Options {
             memtable_bytes: 1 << 20,

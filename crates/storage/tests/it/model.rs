@@ -206,7 +206,7 @@ fn verify(snapshots: Vec<Then>) -> Result<(), TestCaseError> {
 }
 
 fn cases() -> u32 {
-    forebay_testkit::seeds::count(48, 5000)
+    forebay_testkit::seeds::count(24, 5000)
 }
 
 proptest! {
