@@ -116,6 +116,8 @@ impl EmbeddedFile {
         wait: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<()> {
         self.delegate.kernel_pages.write_back_dirty(self.fid);
+        // A shared lock may give up an exclusive one.
+        self.show_changes();
         let (locks, wanted) = (&self.delegate.locks, self.wanted(lock, pid));
         let granted = match wait {
             None => locks.lock(self.handle, &wanted),
@@ -124,17 +126,16 @@ impl EmbeddedFile {
                 LockOutcome::Waiting(wait) => locks.wait_for_lock(wait, &mut || !goes_on()),
             },
         };
-        self.show_changes();
         granted.map(drop)
     }
 
     pub(crate) fn unlock(&self, space: LockSpace, range: Range<u64>) -> Result<()> {
         self.delegate.kernel_pages.write_back_dirty(self.fid);
+        // Before the lock goes: a program of the mount that takes it next must not read pages of before.
+        self.show_changes();
         let (owner, handle) = (self.lock_owner, self.handle);
         let locks = &self.delegate.locks;
-        let unlocked = locks.unlock(handle, owner, space, range.start, range.end);
-        self.show_changes();
-        unlocked
+        locks.unlock(handle, owner, space, range.start, range.end)
     }
 
     pub(crate) fn test_lock(&self, lock: &FileLock, pid: u32) -> Result<Option<HeldLock>> {
@@ -160,9 +161,9 @@ impl EmbeddedFile {
             return Ok(());
         }
         let flushed = self.delegate.flush(self.handle);
-        let released = self.delegate.release(self.handle);
+        // Before its locks go, as in `unlock`.
         self.show_changes();
-        released.and(flushed)
+        self.delegate.release(self.handle).and(flushed)
     }
 
     /// The handle, which is the caller's to close; `EBADF` if it is closed.
