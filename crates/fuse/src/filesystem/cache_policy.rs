@@ -124,10 +124,6 @@ impl CachePolicy {
         // A mount that is recorded exactly is to see every call as it is.
         let direct = opened.direct && !keeps_dirty_pages || self.recording.exact();
         let mut fopen = FopenFlags::empty();
-        if !flags.write && self.alone {
-            // Closing a file that was only read publishes nothing; but where locks are kept here, it gives up the closer's.
-            fopen |= FopenFlags::FOPEN_NOFLUSH;
-        }
         if direct {
             fopen |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
@@ -200,7 +196,7 @@ mod tests {
         assert!(fopen.contains(FopenFlags::FOPEN_DIRECT_IO));
         let (fh, fopen) = open(&policy, &opened(false), libc::O_RDONLY);
         assert!(has(fh, READ) && !has(fh, WRITE));
-        assert!(fopen.contains(FopenFlags::FOPEN_NOFLUSH));
+        assert_eq!(fopen, FopenFlags::FOPEN_KEEP_CACHE);
     }
 
     #[test]

@@ -192,10 +192,7 @@ impl FileRequests {
             true => self.ctx.delegate.flush(handle(fh)),
             false => Ok(()),
         };
-        match self.ctx.policy.alone {
-            true => flushed,
-            false => flushed.and(self.ctx.delegate.locks.close_owner(handle(fh), owner)),
-        }
+        flushed.and(self.ctx.delegate.locks.close_owner(handle(fh), owner))
     }
 
     pub fn allocate(&self, req: &Request, allocate: &AllocateRequest) -> Result<()> {

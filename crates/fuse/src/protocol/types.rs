@@ -54,7 +54,6 @@ bitflags::bitflags! {
     pub(crate) struct FopenFlags: u32 {
         const FOPEN_DIRECT_IO = 1 << 0;
         const FOPEN_KEEP_CACHE = 1 << 1;
-        const FOPEN_NOFLUSH = 1 << 5;
         const FOPEN_PARALLEL_DIRECT_WRITES = 1 << 6;
     }
 

@@ -66,6 +66,27 @@ fn locks_exclude_wait_and_end_with_their_process() {
 }
 
 #[test]
+fn closing_any_descriptor_of_a_file_ends_the_process_record_locks() {
+    let _turn = turns::exclusive();
+    for setup in [Setup::default(), Setup::ALONE, Setup::ALONE_WRITE_THROUGH] {
+        let Some(h) = Harness::start(setup) else {
+            return;
+        };
+        let path = h.mount(0).join("f");
+        let holder = open(&path);
+        fcntl_lock(&holder, FlockOperation::LockExclusive).unwrap();
+        let (mut next, mut lines) = start_role("posix", &[path.to_str().unwrap()]);
+        lines.find(|l| l == "WAITING").unwrap();
+        // One that never locked anything, and reads only: as POSIX has it.
+        drop(File::open(&path).unwrap());
+        lines.find(|l| l == "GOT").unwrap();
+        next.kill().unwrap();
+        next.wait().unwrap();
+        drop(holder);
+    }
+}
+
+#[test]
 fn locks_of_open_files_exclude_each_other_in_one_process() {
     let _turn = turns::exclusive();
     for setup in [Setup::default(), Setup::ALONE] {
