@@ -116,7 +116,7 @@ impl EmbeddedFile {
         wait: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<()> {
         self.delegate.kernel_pages.write_back_dirty(self.fid);
-        // A shared lock may give up an exclusive one.
+        // Before it is asked for, as in `unlock`: a shared lock may replace an exclusive one, and then others read.
         self.show_changes();
         let (locks, wanted) = (&self.delegate.locks, self.wanted(lock, pid));
         let granted = match wait {

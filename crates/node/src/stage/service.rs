@@ -305,7 +305,9 @@ impl StageService {
     /// Two jobs must not copy the same at once.
     fn refuse_busy(&self, state: &LedJobs, key: u64) -> Result<(), String> {
         if state.closed {
-            return Err(String::from("the service is stopping; start it again"));
+            return Err(String::from(
+                "the service is stopping; start it again, then run the same command",
+            ));
         }
         let led = state.led.iter().find(|s| s.key == key && s.runs());
         let parts = self.parts.lock();
