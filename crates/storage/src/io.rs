@@ -1,6 +1,7 @@
 //! The one trait through which every byte reaches a disk, and its plain implementation. Tests replace it by
 //! `fault::FaultIo`, which loses, tears and refuses writes.
 use crate::IoContext;
+use crate::shared_sync::SharedSync;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::OpenOptions;
 use std::io;
@@ -49,7 +50,8 @@ pub trait File: Send + Sync {
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
     /// Gives the range's disk blocks back; it reads as zeros afterwards. Length unchanged.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
-    /// Data (and the length) is on disk when it returns (fdatasync).
+    /// Data (and the length) is on disk when it returns (fdatasync). Once one has failed, each later one of this open file fails, also of
+    /// another thread: the kernel would report to only one of them that bytes were lost.
     fn sync(&self) -> io::Result<()>;
     /// Has what was written so far brought to disk without waiting for it, so that a later `sync` is quick. Promises nothing; what fails
     /// is told by that `sync`.
@@ -105,7 +107,19 @@ static SYNC_DIR_MISSING: Once = Once::new();
 #[derive(Debug, Default, Clone, Copy)]
 pub struct OsIo;
 
-struct OsFile(std::fs::File);
+struct OsFile {
+    file: std::fs::File,
+    syncs: SharedSync,
+}
+
+impl OsFile {
+    fn shared(file: std::fs::File) -> Arc<dyn File> {
+        Arc::new(OsFile {
+            file,
+            syncs: SharedSync::default(),
+        })
+    }
+}
 
 /// Reads the parts one by one, without the first `done` bytes of them all; how many bytes they hold then.
 fn fill<F: File + ?Sized>(
@@ -133,7 +147,7 @@ impl File for OsFile {
         use std::os::unix::fs::FileExt;
         let mut done = 0;
         while done < buf.len() {
-            match self.0.read_at(&mut buf[done..], offset + done as u64) {
+            match self.file.read_at(&mut buf[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -144,7 +158,7 @@ impl File for OsFile {
     }
     fn read_parts_at(&self, parts: &mut [&mut [u8]], offset: u64) -> io::Result<usize> {
         let mut slices: Vec<_> = parts.iter_mut().map(|p| io::IoSliceMut::new(p)).collect();
-        let done = match rustix::io::preadv(&self.0, &mut slices, offset) {
+        let done = match rustix::io::preadv(&self.file, &mut slices, offset) {
             Err(rustix::io::Errno::INTR) => 0,
             result => result?,
         };
@@ -153,50 +167,50 @@ impl File for OsFile {
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         use std::os::unix::fs::FileExt;
-        self.0.write_all_at(buf, offset)
+        self.file.write_all_at(buf, offset)
     }
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
     fn allocated(&self) -> io::Result<u64> {
         use std::os::unix::fs::MetadataExt;
         // Blocks of 512 bytes, whatever those of the file system are.
-        Ok(self.0.metadata()?.blocks() * 512)
+        Ok(self.file.metadata()?.blocks() * 512)
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        Ok(fallocate(&self.0, FallocateFlags::empty(), offset, len)?)
+        Ok(fallocate(&self.file, FallocateFlags::empty(), offset, len)?)
     }
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(fallocate(&self.0, flags, offset, len)?)
+        Ok(fallocate(&self.file, flags, offset, len)?)
     }
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.syncs.run(|| self.file.sync_data())
     }
     fn start_sync(&self) {
         use std::os::fd::AsRawFd;
         // SAFETY: takes and gives numbers; the descriptor is open during the call. Not in `rustix`. Without a flag to wait it takes no
         // error of the file away from `sync`; file systems that lack it only make `sync` take longer.
-        unsafe { libc::sync_file_range(self.0.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+        unsafe { libc::sync_file_range(self.file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
     }
 }
 
 impl Io for OsIo {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Ok(Arc::new(OsFile(file)))
+        Ok(OsFile::shared(file))
     }
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(OsFile(std::fs::File::open(path)?)))
+        Ok(OsFile::shared(std::fs::File::open(path)?))
     }
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         use std::os::unix::fs::OpenOptionsExt;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        Ok(Arc::new(OsFile(options.open(path)?)))
+        Ok(OsFile::shared(options.open(path)?))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)

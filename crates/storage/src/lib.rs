@@ -35,6 +35,7 @@ mod pool;
 mod read_only;
 mod rows;
 mod sectors;
+mod shared_sync;
 mod store;
 mod table_file;
 mod table_footer;

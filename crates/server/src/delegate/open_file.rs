@@ -42,6 +42,8 @@ pub struct OpenFile {
     pub fid: Fid,
     /// Held through a commit.
     pub commit_lock: Mutex<()>,
+    /// Held while what earlier commits left is brought to disk: whoever finds nothing left to do waits until that is done.
+    pub sync_lock: Mutex<()>,
     /// Held from asking for the offset of an append until its bytes are pending.
     pub append: Mutex<()>,
     /// Held for moments only.
@@ -152,6 +154,7 @@ impl OpenFile {
         OpenFile {
             fid,
             commit_lock: Mutex::new(()),
+            sync_lock: Mutex::new(()),
             append: Mutex::new(()),
             state: Mutex::new(state),
             // From before this node knew it, maybe.

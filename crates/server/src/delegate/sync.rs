@@ -49,6 +49,7 @@ impl FileSyncer {
 
     /// What earlier commits did not bring to disk.
     fn sync_rest(&self, file: &OpenFile) -> Result<()> {
+        let _one = file.sync_lock.lock();
         let unsynced = std::mem::take(&mut file.state.lock().unsynced);
         if unsynced.is_empty() {
             return Ok(());

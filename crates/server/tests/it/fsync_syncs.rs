@@ -4,7 +4,7 @@ use crate::common::*;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Config, Fid, Kind, NewInode, Service};
 use forebay_storage::Io;
-use forebay_storage::fault::{Call, FaultIo, HookedIo};
+use forebay_storage::fault::{Call, FaultIo, HeldSync, HookedIo};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,4 +102,34 @@ fn a_commit_over_two_members_is_staged_decided_and_published() {
         assert_eq!(syncs_of_an_fsync(owner, 1, SLICE - 100), 3, "owner {owner}");
         assert_eq!(syncs_of_an_fsync(owner, 3, SLICE - 100), 3, "owner {owner}");
     }
+}
+
+#[test]
+fn an_fsync_waits_for_another_one_that_has_taken_its_work_and_fails_with_it() {
+    // Of segment files.
+    let is_data = |path: &Path| path.parent().is_some_and(|dir| dir.ends_with("data"));
+    let (disk, held) = HeldSync::of(FaultIo::new(3), is_data);
+    let service = start(Arc::new(disk));
+    let delegate = service.delegate(0);
+    let (dir, _) = directory_of(&delegate, 0);
+    let made = delegate.create(dir, b"f", 0o644, true, BOTH, ROOT).unwrap();
+    delegate.write(made.handle, 0, &[7; 300_000], ROOT).unwrap();
+    // Published, and not on disk.
+    delegate.flush(made.handle).unwrap();
+    let others = [(); 2].map(|()| delegate.open(made.attr.fid, BOTH).unwrap().handle);
+    held.arm();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| delegate.fsync(made.handle));
+        held.wait_reached();
+        let delegate = &delegate;
+        let others = others.map(|handle| scope.spawn(move || delegate.fsync(handle)));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(others.iter().all(|other| !other.is_finished()));
+        held.fail();
+        assert!(first.join().unwrap().is_err());
+        for other in others {
+            assert!(other.join().unwrap().is_err());
+        }
+    });
+    drop((delegate, service));
 }

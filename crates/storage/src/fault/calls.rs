@@ -1,6 +1,7 @@
 //! The calls on a [`FaultIo`] disk: each is counted, and fails if the test asked for that.
 use super::FaultIo;
 use super::disk::{Change, Disk, NameChange};
+use crate::shared_sync::SharedSync;
 use crate::{DirEntry, File, Io};
 use parking_lot::MutexGuard;
 use std::io::{self, ErrorKind};
@@ -16,8 +17,11 @@ impl FaultIo {
     }
 
     fn handle(&self, inode: u64) -> Arc<dyn File> {
-        let disk = self.clone();
-        Arc::new(Handle { disk, inode })
+        Arc::new(Handle {
+            disk: self.clone(),
+            inode,
+            syncs: SharedSync::default(),
+        })
     }
 }
 
@@ -108,6 +112,7 @@ impl Io for FaultIo {
 struct Handle {
     disk: FaultIo,
     inode: u64,
+    syncs: SharedSync,
 }
 
 impl Handle {
@@ -153,7 +158,7 @@ impl File for Handle {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.disk.disk.lock().sync(self.inode)
+        self.syncs.run(|| self.disk.disk.lock().sync(self.inode))
     }
 }
 

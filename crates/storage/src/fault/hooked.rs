@@ -1,4 +1,5 @@
 //! A file system with a hook that runs before each call: a test counts the call, refuses it, delays it, or panics.
+use crate::shared_sync::SharedSync;
 use crate::{DirEntry, File, Io};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -94,6 +95,7 @@ impl HookedIo {
             file: open(&*self.disk, path)?,
             path: path.to_path_buf(),
             before: self.before.clone(),
+            syncs: SharedSync::default(),
         }))
     }
 }
@@ -140,6 +142,8 @@ struct HookedFile {
     file: Arc<dyn File>,
     path: PathBuf,
     before: Arc<CallHook>,
+    /// The hook may refuse one.
+    syncs: SharedSync,
 }
 
 /// The same of calls on a file.
@@ -171,6 +175,13 @@ impl File for HookedFile {
         file.write_at(buf, offset)
     }
 
+    fn sync(&self) -> io::Result<()> {
+        self.syncs.run(|| {
+            (self.before)(&self.path, Call::Sync)?;
+            self.file.sync()
+        })
+    }
+
     fn start_sync(&self) {
         self.file.start_sync();
     }
@@ -181,7 +192,6 @@ impl File for HookedFile {
         set_len(len: u64) -> (), Call::SetLen { len };
         allocate(offset: u64, len: u64) -> (), Call::Allocate { offset, len };
         punch(offset: u64, len: u64) -> (), Call::Punch { offset, len };
-        sync() -> (), Call::Sync;
     }
 }
 

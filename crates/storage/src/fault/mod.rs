@@ -45,9 +45,11 @@
 //! ```
 mod calls;
 mod disk;
+mod held_sync;
 mod hooked;
 mod image;
 
+pub use held_sync::HeldSync;
 pub use hooked::{Call, HookedIo};
 pub use image::Image;
 

@@ -142,7 +142,8 @@ impl Provenance {
         };
         let payload = read(from, bytes as usize)?;
         let found = sum(number, &payload);
-        let provenance = Provenance::decode(&payload).filter(|_| found == expected);
+        let is_right = found == expected;
+        let provenance = is_right.then(|| Provenance::decode(&payload)).flatten();
         Ok((provenance.ok_or_else(|| corrupt(expected, found))?, length))
     }
 }

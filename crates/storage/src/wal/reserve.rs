@@ -8,7 +8,7 @@
 use super::writer::WalWriter;
 use crate::io::{remove_if_there, reserve_room};
 use crate::names;
-use crate::{Io, IoContext, Result};
+use crate::{File, Io, IoContext, Result};
 use std::path::Path;
 
 /// Makes sure that the file `name` of `bytes` allocated bytes is there. `false` if there is no room for it.
@@ -23,6 +23,7 @@ pub fn ensure(io: &dyn Io, dir: &Path, name: &str, bytes: u64) -> Result<bool> {
     if io.exists(&path).context("look for", &path)? {
         let file = io.open(&path).context("open", &path)?;
         if file.len().context("measure", &path)? == bytes {
+            clear(&*file, bytes).context("clear", &path)?;
             return Ok(true);
         }
         io.remove(&path).context("remove", &path)?;
@@ -53,6 +54,26 @@ fn make(io: &dyn Io, dir: &Path, temporary: &Path, path: &Path, bytes: u64) -> R
     io.sync_dir(dir).context("sync", dir)
 }
 
+/// Makes zeros of what is not zero: the records of a log file that the reserve was when the power went, and whose name was lost. Behind
+/// those of another log file they would look like damage.
+fn clear(file: &dyn File, bytes: u64) -> std::io::Result<()> {
+    const STEP: usize = 64 << 10;
+    let (mut found, mut is_changed) = (vec![0; STEP], false);
+    for offset in (0..bytes).step_by(STEP) {
+        let len = file.read_at(&mut found, offset)?;
+        if found[..len].iter().any(|b| *b != 0) {
+            // Allocated already, so a full disk has room for it.
+            found.fill(0);
+            file.write_at(&found[..len], offset)?;
+            is_changed = true;
+        }
+    }
+    match is_changed {
+        true => file.sync(),
+        false => Ok(()),
+    }
+}
+
 /// Turns the reserve into log file `number`, whose name the caller brings to disk. `None` if there is no reserve.
 ///
 /// # Errors
@@ -79,4 +100,40 @@ pub fn release_spare(io: &dyn Io, dir: &Path) -> Result<bool> {
     io.remove(&path).context("remove", &path)?;
     io.sync_dir(dir).context("sync", dir)?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::FaultIo;
+
+    #[test]
+    fn a_reserve_that_was_a_log_file_is_made_zeros_again_also_on_a_full_disk() {
+        const BYTES: u64 = 200_000;
+        let (io, dir) = (FaultIo::new(1), Path::new("/d"));
+        io.create_dir_all(dir).unwrap();
+        assert!(ensure(&io, dir, names::RESERVE, BYTES).unwrap());
+        let file = io.open(&dir.join(names::RESERVE)).unwrap();
+        let content = || {
+            let mut bytes = vec![9; BYTES as usize + 1];
+            let len = file.read_at(&mut bytes, 0).unwrap();
+            bytes.truncate(len);
+            bytes
+        };
+        for (offset, bytes) in [(0, &b"head"[..]), (70_000, &[1; 3]), (BYTES - 1, &[2])] {
+            file.write_at(bytes, offset).unwrap();
+        }
+        file.sync().unwrap();
+        io.set_capacity(io.used());
+        assert!(ensure(&io, dir, names::RESERVE, BYTES).unwrap());
+        assert!(content() == vec![0; BYTES as usize]);
+        // It is on disk, and nothing is written where there is nothing to clear.
+        let image = FaultIo::with_image(&io.crash(), 2);
+        let calls = image.calls();
+        assert!(ensure(&image, dir, names::RESERVE, BYTES).unwrap());
+        let read = image.open(&dir.join(names::RESERVE)).unwrap();
+        let mut bytes = vec![9; BYTES as usize];
+        read.read_at(&mut bytes, 0).unwrap();
+        assert!(bytes == vec![0; BYTES as usize] && image.calls() > calls);
+    }
 }

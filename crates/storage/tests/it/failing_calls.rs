@@ -3,7 +3,7 @@
 //! for longer than they are.
 
 use crate::support::*;
-use forebay_storage::fault::{Call, FaultIo, HookedIo};
+use forebay_storage::fault::{Call, FaultIo, HeldSync, HookedIo};
 use forebay_storage::{Batch, Durability, Error, Keyspace, Options, Store};
 use forebay_testkit::seeds;
 use rustix::io::Errno;
@@ -182,4 +182,31 @@ fn running_out_of_descriptors_poisons_nothing_and_loses_nothing() {
             }
         }
     }
+}
+
+#[test]
+fn a_sync_that_waits_behind_one_that_fails_fails_too() {
+    let is_log = |path: &std::path::Path| path.extension().is_some_and(|e| e == "log");
+    let (disk, held) = HeldSync::of(FaultIo::new(1), is_log);
+    let place = std::path::Path::new("/store");
+    let store = Store::open(Arc::new(disk), place, options(Durability::Process)).unwrap();
+    let mut batch = Batch::new();
+    batch.put(Keyspace(1), "key", "value");
+    store.apply(batch).unwrap();
+    held.arm();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| store.sync());
+        held.wait_reached();
+        let others = [(); 3].map(|()| scope.spawn(|| store.sync()));
+        // Long enough for all to wait, if they do.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(others.iter().all(|other| !other.is_finished()));
+        held.fail();
+        assert!(first.join().unwrap().is_err());
+        for other in others {
+            let error = other.join().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+        }
+    });
+    assert!(store.sync().is_err());
 }
