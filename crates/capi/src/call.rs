@@ -49,7 +49,8 @@ pub(crate) fn count(body: impl FnOnce() -> Outcome<usize>) -> i64 {
         Ok(n) => n as i64,
         Err(failure) => {
             let text = failure.message.replace('\0', "?");
-            MESSAGE.with(|m| *m.borrow_mut() = CString::new(text).unwrap_or_default());
+            // A thread that ends has none any more, and destructors of its own may still call.
+            let _ = MESSAGE.try_with(|m| *m.borrow_mut() = CString::new(text).unwrap_or_default());
             -i64::from(failure.errno.raw_os_error())
         }
     }
@@ -65,7 +66,8 @@ pub(crate) fn status(body: impl FnOnce() -> Outcome<()>) -> c_int {
 /// first. Valid until the next call of this thread that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn forebay_error_message() -> *const c_char {
-    MESSAGE.with(|m| m.borrow().as_ptr())
+    let message = MESSAGE.try_with(|m| m.borrow().as_ptr());
+    message.unwrap_or_else(|_| c"".as_ptr())
 }
 
 /// The version of this library, such as "0.1.0".

@@ -24,6 +24,7 @@ mod lock;
 mod metadata;
 mod open;
 mod path;
+pub mod peer_credentials;
 pub mod stage;
 mod stream_position;
 mod team;

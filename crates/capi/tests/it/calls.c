@@ -175,6 +175,18 @@ static void teams(struct forebay *near)
     IS(forebay_team_leave(NULL), 0);
 }
 
+/* After the end of the thread's own memory, where the message of a failed call was. */
+static struct forebay *last;
+
+static void at_the_end(void)
+{
+    IS(forebay_unlink(last, "/c/missing"), -ENOENT);
+    IS(strlen(forebay_error_message()), 0);
+    IS(forebay_disconnect(last), 0);
+    puts("all right");
+    fflush(stdout);
+}
+
 int main(int count, char **words)
 {
     struct forebay *near, *far;
@@ -189,8 +201,10 @@ int main(int count, char **words)
     wrong(near);
     forked(near);
     teams(near);
-    IS(forebay_disconnect(near), 0);
     IS(forebay_disconnect(far), 0);
-    puts("all right");
+    last = near;
+    IS(atexit(at_the_end), 0);
+    IS(forebay_unlink(last, "/c/missing"), -ENOENT);
+    IS(strlen(forebay_error_message()) > 0, 1);
     return 0;
 }

@@ -3,7 +3,7 @@ use super::error::LinkError;
 use super::socket::PacketSocket;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::fs::File;
@@ -81,7 +81,9 @@ fn with_address<T>(
 pub(super) fn connect(socket: &Path, limit: Duration) -> io::Result<OwnedFd> {
     let end = PacketSocket::unconnected()?;
     set_socket_timeout(&end, Timeout::Send, Some(limit))?;
-    with_address(socket, |address| rustix::net::connect(&end, address))?;
+    with_address(socket, |address| {
+        retry_on_intr(|| rustix::net::connect(&end, address))
+    })?;
     Ok(end)
 }
 

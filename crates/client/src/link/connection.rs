@@ -10,6 +10,7 @@ use super::wire::{
     Hello, MAX_HEAD_BYTES, MAX_INLINE_BYTES, MAX_LONG_HEAD_BYTES, MAX_PACKET_BYTES, Packet,
     PacketPrefix, SHARED_BYTES, Secret, ServedMember, VERSION, Welcome,
 };
+use crate::peer_credentials::PeerCredentials;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
@@ -78,8 +79,7 @@ impl Connection {
             io::ErrorKind::WouldBlock => silent(),
             _ => LinkError::Local(e),
         })?;
-        let owner = rustix::net::sockopt::socket_peercred(&end);
-        let owner = owner.map_err(|e| LinkError::Local(e.into()))?.uid;
+        let owner = PeerCredentials::of(&end).map_err(LinkError::Local)?.uid;
         if owner != rustix::process::geteuid() {
             return Err(LinkError::Refused {
                 socket: socket.to_path_buf(),

@@ -226,9 +226,7 @@ impl OpenedInProcess {
             pipeline.end(&self.session);
         }
         match self.open.swap(false, Ordering::SeqCst) {
-            true => self
-                .call(FileRequest::Close, BulkTransfer::None)
-                .map(|((), _)| ()),
+            true => self.session.close_file(self.file),
             false => Ok(()),
         }
     }

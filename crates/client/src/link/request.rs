@@ -137,6 +137,18 @@ pub(crate) enum Request<'a> {
     ChangeCounters,
 }
 
+impl Request<'_> {
+    /// Whether it may wait without limit for what other clients do.
+    pub fn is_open_ended(&self) -> bool {
+        match self {
+            Request::File(_, FileRequest::Lock { wait, .. }) => *wait,
+            Request::Team(_, TeamRequest::Leave) => false,
+            Request::Team(..) => true,
+            _ => false,
+        }
+    }
+}
+
 /// How a path is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OpenPath<'a> {

@@ -4,7 +4,7 @@
 //! the server belongs to the session, and ends with it.
 use super::connection::{BulkTransfer, Connection, ConnectionError, WELCOME_LIMIT};
 use super::error::{CallError, LinkError};
-use super::request::{CallFailure, CallProgress, Request};
+use super::request::{CallFailure, CallProgress, FileRequest, Request};
 use super::wire::ServedMember;
 use forebay_server::delegate::{ChangeMark, SharedChangeCounters};
 use parking_lot::{Condvar, Mutex};
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Calls of one process that can be under way at once.
 const MAX_CONNECTIONS: usize = 128;
+/// Those of them that may wait without limit, for a lock or for others of a team: what ends their waiting may be a call too.
+const MAX_OPEN_ENDED: usize = MAX_CONNECTIONS - 8;
 /// Connections that stay open without a call.
 const MAX_IDLE: usize = 16;
 /// How often the server is looked for while bytes that were read ahead are given out: no server restarts in so short a time.
@@ -37,6 +39,8 @@ pub(super) struct LinkSession {
     liveness: Mutex<Option<Connection>>,
     connections: Mutex<ConnectionPool>,
     returned: Condvar,
+    /// An open-ended call has ended.
+    open_ended: Condvar,
     ended: AtomicBool,
     changes: OnceLock<SharedChangeCounters>,
     began: Instant,
@@ -51,6 +55,20 @@ struct ConnectionPool {
     /// The one used last is used next.
     idle: Vec<Connection>,
     open: usize,
+    /// Open-ended calls under way.
+    open_ended: usize,
+    /// Files that could not be closed, because no connection could be had.
+    unclosed: Vec<u64>,
+}
+
+/// Counts an open-ended call until it is dropped.
+struct OpenEndedCall<'a>(&'a LinkSession);
+
+impl Drop for OpenEndedCall<'_> {
+    fn drop(&mut self) {
+        self.0.connections.lock().open_ended -= 1;
+        self.0.open_ended.notify_one();
+    }
 }
 
 /// A call that is not made, because the server has ended: it can be made at the next one.
@@ -126,6 +144,7 @@ impl LinkSession {
             liveness: Mutex::new(Some(liveness)),
             connections: Mutex::default(),
             returned: Condvar::new(),
+            open_ended: Condvar::new(),
             ended: AtomicBool::new(false),
             changes: OnceLock::new(),
             began: Instant::now(),
@@ -197,9 +216,53 @@ impl LinkSession {
         if self.is_ended() {
             return Err(SessionError::NotMade);
         }
-        let mut connection = self.take()?;
+        let is_open_ended = request.is_open_ended();
+        let _counted = is_open_ended.then(|| self.begin_open_ended()).transpose()?;
+        self.call_over(self.take()?, request, bulk)
+    }
+
+    fn call_over<T: DeserializeOwned>(
+        &self,
+        mut connection: Connection,
+        request: &Request<'_>,
+        bulk: BulkTransfer<'_>,
+    ) -> Result<(T, usize), SessionError> {
         let outcome = connection.call(request, bulk, &|c, n| self.check(c, n), read_reply);
         self.end_call(connection, outcome)
+    }
+
+    /// Closes a file. If no connection can be had for that, the next call that has one closes it, when it is done.
+    pub fn close_file(&self, file: u64) -> Result<(), CallError> {
+        if self.is_ended() {
+            return Err(LinkError::Stale.into());
+        }
+        let connection = self.take().inspect_err(|_| self.close_later(file))?;
+        let close = Request::File(file, FileRequest::Close);
+        let ((), _) = self.call_over(connection, &close, BulkTransfer::None)?;
+        Ok(())
+    }
+
+    /// Has the next call close a file, when it is done. A file that is closed already is left alone.
+    pub fn close_later(&self, file: u64) {
+        if !self.is_ended() {
+            self.connections.lock().unclosed.push(file);
+        }
+    }
+
+    fn begin_open_ended(&self) -> Result<OpenEndedCall<'_>, SessionError> {
+        let end = Instant::now() + self.deadline();
+        let mut connections = self.connections.lock();
+        while connections.open_ended >= MAX_OPEN_ENDED {
+            if self
+                .open_ended
+                .wait_until(&mut connections, end)
+                .timed_out()
+            {
+                return Err(LinkError::Busy(MAX_OPEN_ENDED).into());
+            }
+        }
+        connections.open_ended += 1;
+        Ok(OpenEndedCall(self))
     }
 
     /// A call on an open file, which is of this session.
@@ -358,7 +421,19 @@ impl LinkSession {
         })
     }
 
-    fn give_back(&self, connection: Connection) {
+    fn give_back(&self, mut connection: Connection) {
+        loop {
+            let Some(file) = self.connections.lock().unclosed.pop() else {
+                break;
+            };
+            let close = Request::File(file, FileRequest::Close);
+            let check = |c, n| self.check(c, n);
+            let closed = connection.call(&close, BulkTransfer::None, &check, read_reply::<()>);
+            // Whoever closed it was told that it failed.
+            if let Err(ConnectionError::Unsent | ConnectionError::Broken(_)) = closed {
+                return self.drop_connection(connection);
+            }
+        }
         let mut connections = self.connections.lock();
         if connections.idle.len() >= MAX_IDLE || self.is_ended() {
             drop(connections);

@@ -4,6 +4,7 @@
 //! the bytes of that call wrong, and nothing is looked at that can still change.
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::retry_on_intr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -18,7 +19,9 @@ impl SharedBuffer {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = rustix::fs::memfd_create("forebay-link", flags)?;
         rustix::fs::ftruncate(&memory, bytes as u64)?;
-        rustix::fs::fallocate(&memory, FallocateFlags::empty(), 0, bytes as u64)?;
+        // Some kernels interrupt it for any signal.
+        let flags = FallocateFlags::empty();
+        retry_on_intr(|| rustix::fs::fallocate(&memory, flags, 0, bytes as u64))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memory, seals)?;
         Ok(SharedBuffer(File::from(memory)))

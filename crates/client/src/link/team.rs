@@ -68,10 +68,15 @@ impl LinkTeam {
     pub fn close(&mut self, file: &LinkFile) -> Result<Attr, CallError> {
         let joined = self.joined.own().and_then(Option::as_ref);
         let taken = joined.and_then(|joined| file.take_from(&joined.session));
-        self.call(TeamRequest::Close {
+        let session = joined.map(|joined| joined.session.clone());
+        let closed = self.call(TeamRequest::Close {
             // The others are not to wait.
             file: taken.unwrap_or(NO_FILE),
-        })
+        });
+        if let (Err(_), Some(session), Some(file)) = (&closed, session, taken) {
+            session.close_later(file);
+        }
+        closed
     }
 
     /// Takes part in the next call with a file that is none: `EBADF`.

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::failure::{Context, Failure, Result};
 use crate::units::size;
+use forebay_client::peer_credentials::PeerCredentials;
 use forebay_server::delegate::{RecodeCursor, RecodeStep};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -104,11 +105,11 @@ pub(super) fn listener(store: &Path) -> Result<u32> {
         "look whether it still runs: `pgrep -af forebay`",
     )?;
     owners.check(&shown)?;
-    let peer = rustix::net::sockopt::socket_peercred(&stream).or_fail(
+    let peer = PeerCredentials::of(&stream).or_fail(
         format!("cannot see who serves {shown}"),
         "mount /proc, or end the process named in its lock file",
     )?;
-    Ok(peer.pid.as_raw_nonzero().get() as u32)
+    Ok(peer.process())
 }
 
 /// Connects to the socket of a store, which no link may stand for, and asks whose all of it is.
@@ -122,7 +123,7 @@ fn reach(store: &Path) -> std::io::Result<(UnixStream, SocketOwners)> {
     }
     // What was looked at is what is connected to, whatever the name leads to by now; and short enough for an address.
     let stream = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
-    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+    let peer = PeerCredentials::of(&stream)?.uid;
     let owners = SocketOwners {
         directory: Uid::from_raw(rustix::fs::fstat(&directory)?.st_uid),
         socket: Uid::from_raw(found.st_uid),

@@ -5,6 +5,7 @@ use super::{ControlReply, ControlRequest, Hello, MAX_LINE_BYTES, SOCKET_NAME, VE
 use crate::acceptor::Acceptor;
 use crate::descriptors;
 use crate::failure::{Context, Result};
+use forebay_client::peer_credentials::PeerCredentials;
 use parking_lot::{Condvar, Mutex};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -130,9 +131,8 @@ fn serve(
 ) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     stream.set_write_timeout(Some(Duration::from_secs(30)))?;
-    let credentials = rustix::net::sockopt::socket_peercred(&stream)?;
-    let peer = credentials.uid;
-    let asker = credentials.pid.as_raw_nonzero().get().unsigned_abs();
+    let credentials = PeerCredentials::of(&stream)?;
+    let (peer, asker) = (credentials.uid, credentials.process());
     let own = rustix::process::geteuid();
     let mut stream = BufReader::new(stream);
     // The hello is read before anyone is refused: closing on a client that still writes would cost it the answer.

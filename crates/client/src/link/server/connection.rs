@@ -9,10 +9,10 @@ use crate::link::wire::{
     Hello, MAX_HEAD_BYTES, MAX_LONG_HEAD_BYTES, MAX_PACKET_BYTES, Packet, PacketPrefix, Refusal,
     SHARED_BYTES, ServedMember, VERSION, Welcome,
 };
+use crate::peer_credentials::PeerCredentials;
 use forebay_server::Error;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,7 +36,7 @@ pub(super) fn serve(
     sessions: &Arc<SessionTable>,
     acceptor: &AcceptorHandle,
 ) -> io::Result<()> {
-    let credentials = socket_peercred(&socket)?;
+    let credentials = PeerCredentials::of(&socket)?;
     let socket = PacketSocket::new(socket, sessions.limits.deadline)?;
     socket.limit_receive(Some(HELLO_LIMIT))?;
     let mut buffer = vec![0; MAX_PACKET_BYTES];
@@ -70,15 +70,14 @@ pub(super) fn serve(
         })
     };
     let Some(secret) = hello.session else {
-        let pid = credentials.pid;
-        let Some(session) = sessions.begin(pid.as_raw_nonzero().get().unsigned_abs()) else {
+        let Some(session) = sessions.begin(credentials.process()) else {
             return refuse(&socket, Refusal::Stopping, "it stops".into());
         };
         let welcomed = socket.send_raw(&served(&session, 0).encode());
         acceptor.watch(WatchedSession {
             session,
             liveness: socket,
-            process: process_end(pid),
+            process: credentials.pid.and_then(process_end),
             _permit: permit,
         });
         return welcomed;

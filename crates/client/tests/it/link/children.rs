@@ -1,6 +1,7 @@
 //! Processes that use a link: this test program again, which does one job.
 use forebay_client::link::SOCKET_VARIABLE;
 use forebay_client::{Client, LockMode, LockRange, OpenOptions};
+use forebay_testkit::prerequisites::skip;
 use forebay_testkit::random::{Random, seeded_bytes};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -18,7 +19,30 @@ pub struct JobProcess {
 
 impl JobProcess {
     pub fn start(job: &str, place: &Path) -> JobProcess {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let program = Command::new(std::env::current_exe().unwrap());
+        JobProcess::spawn(program, job, place)
+    }
+
+    /// The same in a PID namespace of its own, from which no other process can be seen. Skips where there cannot be one.
+    #[track_caller]
+    pub fn start_apart(job: &str, place: &Path) -> Option<JobProcess> {
+        let apart = || {
+            let mut program = Command::new("unshare");
+            program.args(["--pid", "--fork", "--kill-child"]);
+            program
+        };
+        let can_be = apart().arg("true").output();
+        if !can_be.is_ok_and(|tried| tried.status.success()) {
+            skip("HOSTS", "this user cannot make a PID namespace");
+            return None;
+        }
+        let mut program = apart();
+        program.arg(std::env::current_exe().unwrap());
+        Some(JobProcess::spawn(program, job, place))
+    }
+
+    fn spawn(mut program: Command, job: &str, place: &Path) -> JobProcess {
+        let mut child = program
             .args([
                 "--exact",
                 "link::children::the_job_of_a_child",

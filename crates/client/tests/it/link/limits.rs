@@ -2,12 +2,13 @@
 use super::children::{JobProcess, say};
 use crate::backends::{BackendKind, World, over_both_backends};
 use forebay_client::link::server::LinkLimits;
-use forebay_client::{Client, OpenOptions};
+use forebay_client::{Client, File, LockMode, LockRange, OpenOptions};
 use forebay_server::Config;
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::turns;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 over_both_backends![
@@ -227,5 +228,85 @@ fn more_connections_and_files_than_may_be_are_refused_with_the_reason() {
     drop(open);
     client.create("/more").unwrap().close().unwrap();
     drop(client);
+    world.stop();
+}
+
+fn open(client: &Client, path: &str) -> File {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true);
+    options.open(client, path).unwrap()
+}
+
+#[test]
+fn threads_that_wait_for_a_lock_leave_connections_to_the_one_that_holds_it() {
+    let world = World::start(1, BackendKind::Link);
+    let client = &world.clients[0];
+    let range = LockRange::bytes(..);
+    let held = open(client, "/f");
+    held.lock(&range, LockMode::Exclusive).unwrap();
+    let files: Vec<File> = (0..140).map(|_| open(client, "/f")).collect();
+    let begun = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(|| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                file.lock(&range, LockMode::Exclusive).unwrap();
+                file.unlock(&range).unwrap();
+            });
+        }
+        forebay_testkit::wait::until("all wait, or soon do", || {
+            begun.load(Ordering::SeqCst) == files.len()
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        held.write_at(b"under the lock", 0).unwrap();
+        assert_eq!(&held.read_bytes_at(0, 5).unwrap()[..], b"under");
+        client.metadata("/f").unwrap();
+        held.close().unwrap();
+    });
+    drop(files);
+    world.stop();
+}
+
+#[test]
+fn a_file_that_could_not_be_closed_is_closed_by_the_next_call() {
+    let limits = LinkLimits {
+        connections: 3,
+        ..LinkLimits::default()
+    };
+    let world = World::with(Config::default(), limits, BackendKind::Embedded);
+    let (here, client) = (&world.clients[0], Client::connect(world.place()).unwrap());
+    let range = LockRange::bytes(..);
+    let (mine, theirs) = (open(&client, "/mine"), open(here, "/theirs"));
+    mine.lock(&range, LockMode::Exclusive).unwrap();
+    theirs.lock(&range, LockMode::Exclusive).unwrap();
+    let waiting = [open(&client, "/theirs"), open(&client, "/theirs")];
+    std::thread::scope(|scope| {
+        for file in &waiting {
+            scope.spawn(|| {
+                // The other calls may have taken the connections first.
+                forebay_testkit::wait::until("it has a connection", || {
+                    let locked = file.lock(&range, LockMode::Exclusive);
+                    locked
+                        .map_err(|e| assert_eq!(e.errno(), Errno::AGAIN))
+                        .is_ok()
+                });
+                file.unlock(&range).unwrap();
+            });
+        }
+        // Both have a connection, and there are no more.
+        forebay_testkit::wait::until("there is no connection left", || {
+            let call = client.metadata("/mine");
+            call.is_err_and(|e| e.errno() == Errno::AGAIN)
+        });
+        let error = mine.close().unwrap_err();
+        assert_eq!(error.errno(), Errno::AGAIN, "{error}");
+        let again = open(here, "/mine");
+        assert!(!again.try_lock(&range, LockMode::Exclusive).unwrap());
+        theirs.unlock(&range).unwrap();
+        forebay_testkit::wait::until("its lock is free", || {
+            again.try_lock(&range, LockMode::Exclusive).unwrap()
+        });
+    });
+    drop((waiting, client));
     world.stop();
 }

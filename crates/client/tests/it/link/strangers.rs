@@ -1,12 +1,14 @@
 //! Peers that are not served: of another user, of another version, of no protocol at all.
+use super::children::JobProcess;
 use crate::backends::{BackendKind, World};
-use forebay_client::Client;
 use forebay_client::link::server::LinkLimits;
 use forebay_client::link::socket_of;
 use forebay_client::link::wire::{HELLO_BYTES, Hello, Refusal, VERSION, Welcome};
+use forebay_client::{Client, LockMode, LockRange, OpenOptions};
 use forebay_server::Config;
 use forebay_testkit::prerequisites::skip;
 use forebay_testkit::turns;
+use forebay_testkit::wait::until;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -185,4 +187,34 @@ fn nobody_listens() {
     // A socket that a killed server left.
     drop(std::os::unix::net::UnixListener::bind(dir.path().join("left")).unwrap());
     assert!(Client::connect(dir.path().join("left")).is_err());
+}
+
+#[test]
+fn processes_that_cannot_see_each_other_are_served_and_their_end_is_noticed() {
+    let _turn = turns::shared();
+    let world = World::start(1, BackendKind::Embedded);
+    // A client that cannot see the server.
+    let Some(mut holder) = JobProcess::start_apart("hold lock", &world.place()) else {
+        return;
+    };
+    assert_eq!(holder.line().as_deref(), Some("holds"));
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true);
+    let file = options.open(&world.clients[0], "/held").unwrap();
+    let range = LockRange::bytes(..);
+    assert!(!file.try_lock(&range, LockMode::Exclusive).unwrap());
+    holder.kill();
+    until("its lock is free", || {
+        file.try_lock(&range, LockMode::Exclusive).unwrap()
+    });
+    drop(file);
+    // A server that cannot see its client.
+    let nowhere = tempfile::tempdir().unwrap();
+    let mut server = JobProcess::start_apart("serve", nowhere.path()).unwrap();
+    let client = Client::connect(server.line().unwrap()).unwrap();
+    client.write("/f", b"seen").unwrap();
+    assert_eq!(client.read("/f").unwrap(), b"seen");
+    drop(client);
+    server.kill();
+    world.stop();
 }
