@@ -43,6 +43,9 @@ class File(io.RawIOBase):
         self._descriptor: tuple[int, int] | None = None
         self.name = path
         self.mode = mode
+        if flags.append:
+            # As the built-in `open`: who asks where it is, or reads, begins at the end.
+            native.seek(0, os.SEEK_END)
         # Found at the object itself, these cost no further call.
         if flags.read:
             self.readinto = native.readinto  # type: ignore[method-assign]

@@ -170,7 +170,9 @@ class ForebayFileSystem(AbstractFileSystem):
         self._make_parent(path, mode)
         if mode == "rb":
             return _Reader(self.connection.open_raw(path), forebay._connection.READ_BUFFER_BYTES)
-        if autocommit or "r" in mode or "a" in mode:
+        if not autocommit and "a" in mode:
+            raise ValueError(f"{path}: a transaction replaces whole files; append outside of it")
+        if autocommit or "r" in mode:
             return self.connection.open(path, mode, forebay._connection.BUFFER_BYTES)
         return _DeferredFile(self.connection, path, mode)
 

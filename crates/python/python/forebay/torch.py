@@ -17,8 +17,9 @@ A region has a slot for each of its rank's tensors, of the tensor's bytes and ro
 offsets before anyone writes. What has no known length, or outgrows its slot, goes to the tail: a rank takes room there under a lock.
 
 A save becomes the checkpoint by one rename, that of its ``.metadata``, once the bytes of every rank are on disk. Until then a
-checkpoint that was there before stays as it was. The data file's name has the number of the ``.metadata`` that it will replace: all ranks know it,
-no checkpoint names it yet, and the next save uses what a killed one left.
+checkpoint that was there before stays as it was. The data file's name has number and time of the ``.metadata`` that it will replace: all ranks
+know both, no checkpoint names it yet, also after a checkpoint was copied to another service, which gives numbers anew, and the next save
+removes what a killed one left.
 """
 
 from __future__ import annotations
@@ -247,22 +248,19 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         return self.path
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begins a save; removes what one that was killed left in the directory."""
+        """Begins a save."""
         if checkpoint_id:
             self.path = _path(checkpoint_id)
         self.save_id = uuid.uuid4().hex
-        # No rank makes a file before all have come to the plan, so nothing of this save is there yet.
-        for name in (self._data_name(), METADATA + ".tmp"):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                self.connection.remove(os.path.join(self.path, name))
-        if self.path != "/":
-            with suppress(OSError):
-                # Only where there is nothing in it.
-                self.connection.rmdir(self.path)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self.rank = kwargs.get("rank")
         self.use_collectives = kwargs.get("use_collectives", True)
+        # What a save that was killed left in the directory goes. Nothing of this one is there yet: with collectives no rank makes a file
+        # before all have come to the plan, and without them each has its own.
+        for name in (self._data_name(), self._metadata_name() + ".tmp"):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self.connection.remove(os.path.join(self.path, name))
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(checkpoint_id=self.path, save_id=self.save_id)
@@ -276,13 +274,16 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         return METADATA if self.use_collectives or self.rank is None else f"__{self.rank}{METADATA}"
 
     def _data_name(self) -> str:
-        """The data file of the save under way: no checkpoint names it, for numbers of files are never used again."""
-        whose = "all" if self.use_collectives or self.rank is None else str(self.rank)
+        """The data file of the save under way, which no checkpoint names."""
         try:
-            replaces = self.connection.lstat(os.path.join(self.path, self._metadata_name())).st_ino
+            found = self.connection.lstat(os.path.join(self.path, self._metadata_name()))
+            replaces = f"{found.st_ino}_{found.st_mtime_ns:x}"
         except (FileNotFoundError, NotADirectoryError):
-            replaces = 0
-        return f"__{whose}_{replaces}.distcp"
+            replaces = "0"
+        return f"__{self._whose()}_{replaces}.distcp"
+
+    def _whose(self) -> str:
+        return "all" if self.use_collectives or self.rank is None else str(self.rank)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         if not self.overwrite and self.connection.exists(os.path.join(self.path, self._metadata_name())):
@@ -301,7 +302,8 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
                 self._regions[rank] = _Region(end, length)
                 end += length
         self.connection.makedirs(self.path, exist_ok=True)
-        with self.connection.open_raw(os.path.join(self.path, self._data_name()), "wb") as file:
+        # Whatever has this name, it is not this save's to write over.
+        with self.connection.open_raw(os.path.join(self.path, self._data_name()), "xb") as file:
             # What lies behind is the tail.
             file.truncate(end)
         return [
@@ -364,11 +366,14 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
             if self.sync_files:
                 file.commit()
         self.connection.rename(final + ".tmp", final)
-        if self.use_collectives:
-            # Nothing names the data of what was there before.
-            for name in self.connection.listdir(self.path):
-                if name.startswith("__") and name.endswith(".distcp") and name != data_name:
-                    self.connection.remove(os.path.join(self.path, name))
+        # Nothing names the data of what was there before, but what ranks wrote that each have a checkpoint there.
+        names = self.connection.listdir(self.path)
+        alone = tuple(name.removesuffix(METADATA) + "_" for name in names if name.endswith(METADATA) and name != METADATA)
+        for name in names:
+            is_data = name.startswith("__") and name.endswith(".distcp") and name != data_name
+            is_replaced = not name.startswith(alone) if self.use_collectives else name.startswith(f"__{self._whose()}_")
+            if is_data and is_replaced:
+                self.connection.remove(os.path.join(self.path, name))
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:

@@ -132,8 +132,63 @@ def test_a_failed_save_is_no_checkpoint(near, place):
         dcp.save({"t": torch.ones(9)}, storage_writer=Broken(near, f"{place}/c"), no_dist=True)
     with pytest.raises(dcp.CheckpointException):
         dcp.load({"t": torch.ones(9)}, storage_reader=StorageReader(near, f"{place}/c"), no_dist=True)
-    StorageWriter(near).reset(f"{place}/c")
-    assert near.listdir(place) == []
+    writer = StorageWriter(near, f"{place}/c")
+    writer.set_up_storage_writer(True)
+    assert near.listdir(f"{place}/c") == []
+
+
+def test_a_directory_that_is_there_stays_as_it_is(near, place):
+    path = f"{place}/c"
+    near.mkdir(path, 0o700)
+    near.setxattr(path, "user.forebay.codec", b"field,bf16")
+    before = near.stat(path)
+    dcp.save({"t": torch.ones(9)}, storage_writer=StorageWriter(near, path), no_dist=True)
+    after = near.stat(path)
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+    assert near.getxattr(path, "user.forebay.codec") == b"field,bf16"
+
+
+def test_data_of_a_checkpoint_that_came_from_elsewhere_is_never_written_over(near, place):
+    path = f"{place}/c"
+    writer = StorageWriter(near, path)
+    for step in range(3):
+        dcp.save({"t": torch.full((9,), float(step))}, storage_writer=writer, no_dist=True)
+    # In another service its numbers may be any, its times are what they were.
+    names = {writer._data_name()}
+    for ns in (1, 10**9, 10**18):
+        near.utime(f"{path}/.metadata", ns=ns)
+        names.add(writer._data_name())
+    assert len(names) == 4
+    writer.set_up_storage_writer(True)
+    before = near.listdir(path)
+    near.write_bytes(f"{path}/{writer._data_name()}", b"of somebody")
+    with pytest.raises(FileExistsError):
+        writer.prepare_global_plan([])
+    assert near.read_bytes(f"{path}/{writer._data_name()}") == b"of somebody"
+    # The next save takes it for what one that was killed left.
+    dcp.save({"t": torch.full((9,), 7.0)}, storage_writer=writer, no_dist=True)
+    assert len(near.listdir(path)) == len(before) == 2
+    found = {"t": torch.zeros(9)}
+    dcp.load(found, storage_reader=StorageReader(near, path), no_dist=True)
+    assert torch.equal(found["t"], torch.full((9,), 7.0))
+
+
+def test_ranks_that_each_have_a_checkpoint_keep_one(near, place):
+    path = f"{place}/c"
+
+    class Alone(StorageWriter):
+        def set_up_storage_writer(self, is_coordinator, *args, **kwargs):
+            super().set_up_storage_writer(is_coordinator, rank=self.number, use_collectives=False)
+
+    for step in range(3):
+        for rank in range(2):
+            writer = Alone(near, path)
+            writer.number = rank
+            dcp.save({"t": torch.full((9,), float(step))}, storage_writer=writer, no_dist=True)
+    names = near.listdir(path)
+    assert len(names) == 4 and {"__0.metadata", "__1.metadata"} < set(names), names
+    dcp.save({"t": torch.ones(9)}, storage_writer=StorageWriter(near, path), no_dist=True)
+    assert set(names) < set(near.listdir(path))
 
 
 def test_ranks_whose_plans_do_not_fit_are_refused():

@@ -53,7 +53,9 @@ def test_a_rank_that_is_killed_leaves_the_checkpoint_before(service, near, far):
     before = [n for n in near.listdir("/ckpt/killed") if n == ".metadata" or n == "__all_0.distcp"]
     assert len(before) == 2
     # What is left goes with the next save, or when it is asked for.
-    StorageWriter(far).reset("/ckpt/killed")
+    writer = StorageWriter(far)
+    writer.reset("/ckpt/killed")
+    writer.set_up_storage_writer(True)
     assert near.listdir("/ckpt/killed") == before
     torchrun(2, "after", service)
     assert len(near.listdir("/ckpt/killed")) == 2

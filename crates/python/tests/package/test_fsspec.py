@@ -130,6 +130,19 @@ def test_a_file_has_another_key_once_it_has_changed(fs, elsewhere, place):
     assert first[0] != elsewhere.ukey(f"{place}/f") and first[1] != elsewhere.checksum(f"{place}/f")
 
 
+def test_appending_in_a_transaction_is_refused_and_the_rest_is_not_kept(fs, place):
+    fs.pipe(f"{place}/log", b"before")
+    with pytest.raises(ValueError, match="append outside of it"), fs.transaction:
+        with fs.open(f"{place}/new", "wb") as file:
+            file.write(b"1")
+        fs.open(f"{place}/log", "ab")
+    assert fs.ls(place, detail=False) == [f"{place}/log"]
+    with fs.open(f"{place}/log", "ab") as file:
+        assert file.tell() == len(b"before")
+        file.write(b", after")
+    assert fs.cat(f"{place}/log") == b"before, after"
+
+
 def test_a_transaction_shows_its_files_at_its_end(fs, elsewhere, place):
     with fs.transaction:
         with fs.open(f"{place}/f", "wb") as file:
