@@ -17,7 +17,7 @@
 //! | [`span`], `span_table` | the format of a span record; the records and what they count for |
 //! | [`container`] | containers of chunks that spans share: their records, counts and what they count for; encoding and decoding them |
 //! | [`pieces`], `record_cache`, `striped_locks` | stored bytes with checksums, of spans and containers alike; decoded records of both in memory; locks of both |
-//! | `requests` | what other members ask of it |
+//! | `requests`, [`transfer_form`] | what other members ask of it; how encoded bytes travel to them |
 //! | `stored_bytes` | how ranges of logs are stored, by codec |
 //! | `reclaim` | reclaiming disk space in the background |
 //! | `disk_reserve`, `byte_budget`, `space_signal`, `poison` | what may be stored: disk space left to records, limits, news of freed space, the end after a failed write |
@@ -65,6 +65,7 @@ mod tail;
 mod tail_memory;
 #[cfg(test)]
 mod tests;
+pub mod transfer_form;
 mod verified_read;
 mod write;
 
@@ -90,7 +91,7 @@ use log::OpenLogs;
 use parking_lot::Mutex;
 use poison::Poison;
 use ranges::{merge, subtract};
-use read::LogReader;
+use read::{LogReader, SentBytes};
 use reclaim::{ReclaimQueue, Reclaimer};
 use segment::Segments;
 use settle::{OpenedIndex, SettleParts, Settler};
@@ -99,7 +100,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tail_memory::TailMemory;
 use write::LogAppender;
 
@@ -160,6 +161,10 @@ pub struct LogStoreStats {
     pub open_logs: u64,
     /// Freed ranges of segments whose disk space is not reclaimed yet.
     pub cleaning: u64,
+    /// Bytes that other members have read here since the start.
+    pub sent_from: u64,
+    /// What was sent for them: less where they are stored encoded.
+    pub sent: u64,
     /// Of settling, if there is any.
     pub settle: SettleStats,
 }
@@ -273,6 +278,7 @@ impl LogStore {
                 containers,
                 segments: segments.clone(),
                 buffers,
+                sent: SentBytes::default(),
             },
             writer: LogAppender {
                 logs,
@@ -369,6 +375,8 @@ impl LogStore {
         let _call = self.reader.foreground.begin();
         let synced = self.writer.segments.sync_written();
         synced.map_err(|e| self.writer.poison.note_sync(e))?;
+        // Opened anew, a segment does not tell of bytes that another thread was told are lost.
+        self.writer.poison.check()?;
         self.sync_records()
     }
 
@@ -480,6 +488,8 @@ impl LogStore {
             segments: self.writer.segments.count(),
             open_logs: self.writer.logs.count(),
             cleaning: self.writer.reclaimer.queue.len() as u64,
+            sent_from: self.reader.sent.raw.load(Relaxed),
+            sent: self.reader.sent.sent.load(Relaxed),
             settle: (self.writer.settler.as_ref()).map_or_else(SettleStats::default, |s| s.stats()),
         }
     }

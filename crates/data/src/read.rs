@@ -13,10 +13,11 @@ use crate::span::{Run, RunSource, Span, SpanBytes};
 use crate::span_table::SpanTable;
 use crate::verified_read::{self, CoalescedReadBuffer, WantedPart, damage};
 use bytes::Bytes;
-use forebay_proto::data::LogPiece;
+use forebay_proto::data::{LogPiece, PiecesRead};
 use forebay_proto::{Error, LOST_LOG, LogId, Member, Result};
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How often a read is repeated because the span was moved meanwhile. Moves are rare and slow (`reclaim`).
 const MAX_MOVES_FOLLOWED: usize = 16;
@@ -39,6 +40,17 @@ pub struct LogReader {
     pub buffers: BufferPool,
     /// What settling gives way to.
     pub foreground: Arc<ForegroundCalls>,
+    /// What went to other members.
+    pub sent: SentBytes,
+}
+
+/// Counts bytes that other members have read.
+#[derive(Default)]
+pub struct SentBytes {
+    /// As they asked for them.
+    pub raw: AtomicU64,
+    /// As they were sent.
+    pub sent: AtomicU64,
 }
 
 impl LogReader {
@@ -189,15 +201,34 @@ impl LogReader {
         ))))
     }
 
-    /// Reads pieces into one buffer; neighbours in a log become one read.
+    /// Reads pieces for another member: in transfer form where they are stored encoded.
     ///
     /// # Errors
     /// As `read`; `EINVAL` for more than `READ_BYTES`.
-    pub fn read_pieces(&self, pieces: &[LogPiece]) -> Result<Vec<Bytes>> {
+    pub fn read_pieces(&self, pieces: &[LogPiece]) -> Result<PiecesRead> {
         let total: u64 = pieces.iter().map(|p| u64::from(p.len)).sum();
         if total > READ_BYTES {
             return Err(Error::Posix(Errno::INVAL));
         }
+        let forms: Vec<_> = pieces.iter().map(|p| self.transfer_form(p)).collect();
+        let raw = pieces.iter().zip(&forms).filter(|(_, form)| form.is_none());
+        let raw: Vec<LogPiece> = raw.map(|(piece, _)| *piece).collect();
+        let mut raw = self.read_raw(&raw)?.into_iter();
+        let mut read = PiecesRead::default();
+        for (i, form) in forms.into_iter().enumerate() {
+            // At most 2^32 pieces come in a request.
+            read.encoded.extend(form.is_some().then_some(i as u32));
+            read.buffers.extend(form.or_else(|| raw.next()));
+        }
+        let sent = read.buffers.iter().map(|bytes| bytes.len() as u64).sum();
+        self.sent.raw.fetch_add(total, Relaxed);
+        self.sent.sent.fetch_add(sent, Relaxed);
+        Ok(read)
+    }
+
+    /// Reads pieces into one buffer; neighbours in a log become one read.
+    fn read_raw(&self, pieces: &[LogPiece]) -> Result<Vec<Bytes>> {
+        let total: u64 = pieces.iter().map(|p| u64::from(p.len)).sum();
         let mut buffer = self.buffers.take(total as usize);
         let (mut i, mut at) = (0, 0);
         while i < pieces.len() {

@@ -7,7 +7,7 @@
 use crate::container::encoder::{ContainerEncoder, RawOrigin};
 use crate::container::{ChunkCounts, Container, ContainerId, ContainerMove, NewContainer};
 use crate::inline::encoded_span;
-use crate::segment::{Lane, Segment, SegmentRange};
+use crate::segment::{Lane, SegmentRange};
 use crate::span::{self, Span, SpanBytes};
 use crate::span_table::{SettleBatch, SettledSpan};
 use crate::verified_read::{self, CoalescedReadBuffer, damage};
@@ -18,7 +18,6 @@ use forebay_codec::hint::HintedCodec;
 use forebay_proto::Result;
 use forebay_proto::data::RecodeReport;
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// What encodes during one call.
 struct RangeRecoder {
@@ -121,8 +120,8 @@ impl LogStore {
             return self.writer.spans.set_hint(span, recoder.hint.into());
         };
         let id = self.container_ids.next()?;
-        let (segment, offset) = self.write_synced(encoded)?;
-        let place = (segment.number, offset);
+        let place = self.write_synced(encoded)?;
+        let place = (place.segment, place.start as u32);
         let (new, container) = encoded_span(&origin, &bytes, id, parts, place);
         let after = container.container.stored_len();
         let batch = SettleBatch {
@@ -170,26 +169,26 @@ impl LogStore {
         };
         let chooser = &mut recoder.chooser;
         let encoded = recoder.encoder.encode(chooser, origin, &raw);
-        let new = match encoded {
+        let (new, place) = match encoded {
             Some((bytes, parts)) => {
                 if !is_taken(&origin.hint, before, bytes.len() as u64) {
                     return Ok(());
                 }
-                let (segment, offset) = self.write_synced(bytes)?;
-                let moved = old.moved(&counts, segment.number, offset);
-                moved.into_plain().into_encoded(parts)
+                let place = self.write_synced(bytes)?;
+                let moved = old.moved(&counts, place.segment, place.start as u32);
+                (moved.into_plain().into_encoded(parts), place)
             }
             None if old.encoded().is_none() => return Ok(()),
             None => {
                 if !is_taken(&origin.hint, before, old.named_raw_len(&counts)) {
                     return Ok(());
                 }
-                let (segment, offset) = self.write_synced(&named_bytes(&old, &counts, &raw))?;
-                let moved = old.moved(&counts, segment.number, offset);
-                moved.into_plain()
+                let place = self.write_synced(&named_bytes(&old, &counts, &raw))?;
+                let moved = old.moved(&counts, place.segment, place.start as u32);
+                (moved.into_plain(), place)
             }
         };
-        let (places, after) = (new.places(|_| true), new.named_len(&counts));
+        let after = new.named_len(&counts);
         let mut moves = vec![ContainerMove {
             old: (*old).clone(),
             new,
@@ -197,7 +196,9 @@ impl LogStore {
         let apply = |batch| self.writer.spans.apply(batch);
         let moved = containers.relocate(&mut moves, apply);
         if !moves.is_empty() {
-            self.writer.reclaimer.discard_bytes(places.into_iter());
+            // All that was written, also parts that only dropped chunks have bytes in.
+            let place = std::iter::once(place);
+            self.writer.reclaimer.discard_bytes(place);
         } else {
             let old = old.places(|i| counts.0[i] > 0);
             self.writer.reclaimer.queue.add(old);
@@ -208,7 +209,7 @@ impl LogStore {
     }
 
     /// Writes bytes to a segment, and syncs it.
-    fn write_synced(&self, bytes: &[u8]) -> Result<(Arc<Segment>, u32)> {
+    fn write_synced(&self, bytes: &[u8]) -> Result<SegmentRange> {
         let (segments, reclaimer) = (&self.writer.segments, &self.writer.reclaimer);
         let poison = &self.writer.poison;
         let (segment, offset) = segments.reserve(Lane::Containers, bytes.len() as u64)?;
@@ -218,12 +219,12 @@ impl LogStore {
             synced.map_err(|e| poison.note_sync(e))
         });
         // The kernel reports a failed write-back once: another thread may have got the error.
+        let place = SegmentRange::new(segment.number, offset, bytes.len() as u64);
         if let Err(e) = synced.and_then(|()| poison.check()) {
-            let place = SegmentRange::new(segment.number, offset, bytes.len() as u64);
             reclaimer.discard_bytes(std::iter::once(place));
             return Err(e);
         }
-        Ok((segment, offset))
+        Ok(place)
     }
 
     fn discard_container(&self, new: &NewContainer) {

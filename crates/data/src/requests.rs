@@ -8,8 +8,7 @@ use forebay_proto::{LogId, Member, Result};
 
 impl DataService for LogStore {
     fn read_pieces(&self, _: Member, request: ReadPieces) -> Result<PiecesRead> {
-        let buffers = self.reader.read_pieces(&request.pieces)?;
-        Ok(PiecesRead { buffers })
+        self.reader.read_pieces(&request.pieces)
     }
 
     fn free_ranges(&self, _: Member, request: FreeRanges) -> Result<()> {

@@ -368,9 +368,14 @@ impl Segments {
     /// As the disk.
     pub fn remove(&self, number: u32) -> Result<()> {
         let path = self.path(number);
+        let file = self.io.open(&path);
         match self.io.remove(&path) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(io_error("remove", &path, e)),
             _ => {}
+        }
+        // A log that has it open, because its bytes were not on disk yet, would keep its space. Where this fails it does.
+        if let Ok(file) = file {
+            let _ = file.set_len(0);
         }
         self.table.lock().remove(&number);
         self.ahead.lock().retain(|(s, _)| s.number != number);

@@ -14,10 +14,11 @@ use crate::log::{Log, LogState, OpenLogs};
 use crate::pieces::ChecksummedPieces;
 use crate::poison::Poison;
 use crate::reclaim::Reclaimer;
-use crate::segment::{Lane, Segment, Segments};
+use crate::segment::{Lane, Segment, SegmentRange, Segments};
 use crate::settle::Settler;
 use crate::span::Span;
 use crate::span_table::SpanTable;
+use crate::tail::LogTail;
 use crate::tail_memory::TailMemory;
 use forebay_proto::{LogId, Result};
 use rustix::io::Errno;
@@ -27,6 +28,29 @@ use std::sync::Arc;
 const DIRECT_WRITE_BYTES: usize = 256 << 10;
 /// Largest span, bytes.
 const MAX_SPAN_BYTES: usize = 1 << 20;
+/// Segments that a log keeps open because they may not be on disk, at most.
+const MAX_UNSYNCED_SEGMENTS: usize = 16;
+
+/// A log's tail while it is written out. It is put back also after a panic, so that no address is given out twice.
+struct TakenTail<'a> {
+    state: &'a mut LogState,
+    tail: LogTail,
+}
+
+impl TakenTail<'_> {
+    fn of(state: &mut LogState) -> TakenTail<'_> {
+        TakenTail {
+            tail: std::mem::take(&mut state.tail),
+            state,
+        }
+    }
+}
+
+impl Drop for TakenTail<'_> {
+    fn drop(&mut self) {
+        std::mem::swap(&mut self.state.tail, &mut self.tail);
+    }
+}
 
 /// The path of appended bytes to the segments. Shared by threads.
 pub struct LogAppender {
@@ -234,8 +258,9 @@ impl LogAppender {
         if self.segments.is_ahead() {
             self.reclaimer.queue.wake();
         }
-        if !state.unsynced.iter().any(|s| s.number == segment.number) {
-            state.unsynced.push(segment);
+        if let Err(e) = self.keep_unsynced(state, segment) {
+            self.discard(&[written]);
+            return Err(e);
         }
         Ok(written)
     }
@@ -246,7 +271,9 @@ impl LogAppender {
         let write = || self.segments.write(&segment, offset, bytes);
         if let Err(e) = self.with_space(write) {
             self.reserve.revoke();
-            self.segments.release(segment.number, bytes.len() as u64);
+            // A part may be there.
+            let place = SegmentRange::new(segment.number, offset, bytes.len() as u64);
+            self.reclaimer.discard_bytes(std::iter::once(place));
             return Err(self.poison.note(e));
         }
         Ok((segment, offset))
@@ -282,9 +309,10 @@ impl LogAppender {
         }
         let (start, end, live) = (state.tail.start(), state.tail.end(), state.tail.live());
         if !live.is_empty() {
-            let tail = std::mem::take(&mut state.tail);
-            let stored = self.store_bytes(log, state, start, tail.bytes());
-            state.tail = tail;
+            let taken = TakenTail::of(state);
+            let bytes = taken.tail.bytes();
+            let stored = self.store_bytes(log, taken.state, start, bytes);
+            drop(taken);
             let WrittenSpan { span, container } = stored?;
             let mut container = container;
             let parts: Vec<WrittenSpan> = live
@@ -353,8 +381,25 @@ impl LogAppender {
                 .sync(segment)
                 .map_err(|e| self.poison.note_sync(e))?;
         }
+        self.poison.check()?;
         state.unsynced.clear();
         Ok(())
+    }
+
+    /// A segment has bytes of the log that may not be on disk. It is kept open until they are, for whoever opens it later may not be told
+    /// that they are lost.
+    fn keep_unsynced(&self, state: &mut LogState, segment: Arc<Segment>) -> Result<()> {
+        if state.unsynced.iter().any(|s| s.number == segment.number) {
+            return Ok(());
+        }
+        state.unsynced.push(segment);
+        if state.unsynced.len() <= MAX_UNSYNCED_SEGMENTS {
+            return Ok(());
+        }
+        // The oldest one, which is full and was brought to disk in the background.
+        let oldest = state.unsynced.remove(0);
+        let synced = self.segments.sync(&oldest);
+        synced.map_err(|e| self.poison.note_sync(e))
     }
 
     /// What is appended is in a segment, and its records are in the store.
@@ -385,7 +430,9 @@ impl LogAppender {
         let synced = segments
             .into_iter()
             .try_for_each(|n| self.segments.sync_number(n));
-        synced.map_err(|e| self.poison.note_sync(e))
+        synced.map_err(|e| self.poison.note_sync(e))?;
+        // Opened anew, a segment does not tell of bytes that another thread was told are lost.
+        self.poison.check()
     }
 
     /// No more appends; what is not flushed is dropped.

@@ -64,6 +64,9 @@ service! {
 /// The reply to [`ReadPieces`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PiecesRead {
+    /// Of these pieces, by their place in the request, ascending, the buffer has the transfer form (`transfer_form` of the crate
+    /// `data`): they are stored encoded.
+    pub encoded: Vec<u32>,
     /// One buffer a piece, in order; not part of the head.
     #[serde(skip)]
     pub buffers: Vec<Bytes>,

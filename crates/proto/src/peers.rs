@@ -284,7 +284,10 @@ mod tests {
     impl DataService for DataOnly {
         fn read_pieces(&self, _: Member, _: ReadPieces) -> Result<PiecesRead> {
             let buffers = vec![Bytes::from_static(b"ab"), Bytes::new()];
-            Ok(PiecesRead { buffers })
+            Ok(PiecesRead {
+                buffers,
+                ..PiecesRead::default()
+            })
         }
         fn free_ranges(&self, _: Member, _: FreeRanges) -> Result<()> {
             Err(Error::Gone {

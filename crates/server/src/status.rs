@@ -63,6 +63,12 @@ MemberStatus {
     /// What these were before.
     #[serde(default)]
     encoded_from_bytes: u64 = Add::add,
+    /// What it sent to other members that read file data here, since the start.
+    #[serde(default)]
+    sent_bytes: u64 = Add::add,
+    /// What they had asked for: more than was sent, if that is stored encoded.
+    #[serde(default)]
+    sent_from_bytes: u64 = Add::add,
     /// File data that waits to be settled.
     #[serde(default)]
     settle_backlog_bytes: u64 = Add::add,

@@ -158,6 +158,7 @@ impl Reclaimer {
         // What others wrote to these segments is in doubt too.
         let synced = synced.map_err(|e| self.poison.note_sync(e));
         let recorded = synced.and_then(|()| {
+            self.poison.check()?;
             self.spans.relocate(&mut copies.spans)?;
             let apply = |batch| self.spans.apply(batch);
             self.containers.relocate(&mut copies.containers, apply)

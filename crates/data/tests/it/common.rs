@@ -1,7 +1,9 @@
 //! A log store in a directory of its own, and bytes that say where they are.
 use forebay_data::chunk::ChunkSize;
 use forebay_data::fingerprint::FingerprintKind;
+use forebay_data::transfer_form;
 use forebay_data::{CodecWhen, LogId, LogStore, LogStoreOptions, SettleOptions};
+use forebay_proto::data::{DataService, LogPiece, ReadPieces};
 use forebay_proto::{Error, Result};
 use forebay_storage::{Options, OsIo, Store};
 use forebay_testkit::random::Random;
@@ -80,10 +82,45 @@ impl Fixture {
         found.sort();
         found
     }
+    /// As this member reads, and as another one does: both get the same.
     pub fn read(&self, log: LogId, addr: u64, len: usize) -> Result<Vec<u8>> {
         let mut buf = vec![0xee; len];
-        self.logs.read(log, addr, &mut buf).map(|()| buf)
+        let here = self.logs.read(log, addr, &mut buf).map(|()| buf);
+        let elsewhere = read_from_elsewhere(&self.logs, log, addr, len);
+        match (&here, elsewhere) {
+            (Ok(here), Ok((elsewhere, _))) => assert!(*here == elsewhere, "{log} {addr}+{len}"),
+            (Err(here), Err(elsewhere)) => assert_eq!(here.errno(), elsewhere.errno()),
+            (Ok(_), Err(e)) => panic!("{log} {addr}+{len}: only elsewhere: {e}"),
+            (Err(e), Ok(_)) => panic!("{log} {addr}+{len}: only here: {e}"),
+        }
+        here
     }
+}
+
+/// As another member reads; and how many bytes were sent to it.
+pub fn read_from_elsewhere(
+    logs: &LogStore,
+    log: LogId,
+    addr: u64,
+    len: usize,
+) -> Result<(Vec<u8>, usize)> {
+    let piece = LogPiece {
+        log,
+        addr,
+        len: len as u32,
+    };
+    let pieces = vec![piece];
+    let read = logs.read_pieces(0, ReadPieces { pieces })?;
+    let [sent] = &read.buffers[..] else {
+        panic!("{} buffers for a piece", read.buffers.len());
+    };
+    if read.encoded.is_empty() {
+        return Ok((sent.to_vec(), sent.len()));
+    }
+    assert_eq!(read.encoded, [0]);
+    let mut buf = vec![0xee; len];
+    transfer_form::decode(sent, &mut buf).unwrap();
+    Ok((buf, sent.len()))
 }
 
 fn open(dir: &Path, store: &Arc<Store>, options: &LogStoreOptions) -> LogStore {

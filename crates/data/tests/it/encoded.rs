@@ -1,13 +1,15 @@
 //! Containers that settling encodes: they read the same, from anywhere, store less, are freed and moved in parts, and damage to them
 //! is told and healed.
-use crate::common::{Fixture, is_gone, options, settle_options, wave};
+use crate::common::{Fixture, is_gone, options, read_from_elsewhere, settle_options, wave};
 use forebay_codec::{CodecHint, CodecId};
 use forebay_data::check::{ByteCheck, SegmentFiles, StoredBytes, recount};
 use forebay_data::container::{self, Container};
 use forebay_data::pieces::ChecksummedPieces;
-use forebay_data::{CodecWhen, LogId, LogStoreOptions, segment_header, span};
+use forebay_data::{CodecWhen, LogId, LogStoreOptions, segment_header, span, transfer_form};
+use forebay_proto::data::{DataService, LogPiece, ReadPieces};
 use forebay_proto::{Error, Fid};
 use forebay_storage::OsIo;
+use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::{Random, seeded_bytes};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -223,6 +225,95 @@ fn a_log_is_encoded_as_its_file_says() {
     }
     assert_counted(&fixture);
     assert_empties(&fixture);
+}
+
+#[test]
+fn another_member_is_sent_encoded_bytes_and_gets_the_raw_ones() {
+    let fixture = Fixture::new(encoding());
+    let numbers = wave(9, MIB);
+    let zeros = vec![0; MIB];
+    let mixed = [&numbers[..], &zeros, &seeded_bytes(4, MIB / 4)].concat();
+    let log = written(&fixture, &mixed, "field,f32", MIB);
+    let all = |what: &str| {
+        let (mut sent, step) = (0, 128 << 10);
+        for (i, bytes) in mixed.chunks(step).enumerate() {
+            let read = read_from_elsewhere(&fixture.logs, log, (i * step) as u64, bytes.len());
+            let (read, len) = read.unwrap();
+            assert!(read == bytes, "{what}, {i}");
+            sent += len;
+        }
+        sent
+    };
+    assert_eq!(all("raw"), mixed.len());
+    fixture.logs.settle().unwrap();
+    let stats = fixture.logs.stats();
+    assert!(stats.encoded_from as usize >= numbers.len() / 8 * 7);
+    let sent = all("settled");
+    // Heads are sent with each request, raw bytes as they are.
+    let most = stats.unique as usize * 11 / 10;
+    assert!(sent <= most, "{sent} bytes for {} stored", stats.unique);
+    let after = fixture.logs.stats();
+    let read = (after.sent_from - stats.sent_from, after.sent - stats.sent);
+    assert_eq!(read, (mixed.len() as u64, sent as u64));
+    // Short pieces are not worth a head, and go in one request with others.
+    let pieces: Vec<_> = [
+        (0, 100),
+        (5000, 200_000),
+        (300_000, 4096),
+        (304_096, 65_536),
+    ]
+    .map(|(addr, len)| LogPiece { log, addr, len })
+    .into();
+    let request = ReadPieces {
+        pieces: pieces.clone(),
+    };
+    let read = fixture.logs.read_pieces(0, request).unwrap();
+    assert_eq!(read.encoded, [1, 3]);
+    for (i, (piece, sent)) in pieces.iter().zip(read.buffers).enumerate() {
+        let wanted = &mixed[piece.addr as usize..][..piece.len as usize];
+        let mut raw = vec![0; wanted.len()];
+        match read.encoded.contains(&(i as u32)) {
+            true => transfer_form::decode(&sent, &mut raw).unwrap(),
+            false => raw.copy_from_slice(&sent),
+        }
+        assert!(raw == wanted, "{piece:?}");
+    }
+}
+
+#[test]
+fn damaged_bytes_in_transfer_form_are_refused_or_decoded_to_something() {
+    let fixture = Fixture::new(encoding());
+    let codecs = ["field,f32", "xor,f32", "pco,f32", "zstd", "lz4"];
+    let len = 40_000;
+    let corpus: Vec<Vec<u8>> = codecs
+        .into_iter()
+        .enumerate()
+        .map(|(i, hint)| {
+            let numbers = wave(i as u64, MIB / 16);
+            let mixed = [&numbers[..], &[0; 9000], &seeded_bytes(i as u64, 20_000)].concat();
+            let log = written(&fixture, &mixed, hint, MIB);
+            fixture.logs.settle().unwrap();
+            let piece = LogPiece {
+                log,
+                addr: numbers.len() as u64 - 20_000,
+                len,
+            };
+            let pieces = vec![piece];
+            let read = fixture.logs.read_pieces(0, ReadPieces { pieces }).unwrap();
+            assert_eq!(read.encoded, [0], "{hint}");
+            read.buffers[0].to_vec()
+        })
+        .collect();
+    let mut raw = vec![0; len as usize];
+    fuzz("transfer form", 20_000, &corpus, |random, first, bytes| {
+        transfer_form::decode(first, &mut raw).unwrap();
+        // Cut anywhere, it is refused.
+        let cut = random.index(first.len());
+        assert!(transfer_form::decode(&first[..cut], &mut raw).is_err());
+        let longer = [first, &[1]].concat();
+        assert!(transfer_form::decode(&longer, &mut raw).is_err());
+        let _ = transfer_form::decode(&bytes, &mut raw);
+    });
 }
 
 #[test]

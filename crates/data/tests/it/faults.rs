@@ -4,7 +4,7 @@ use crate::common::{is_gone, options, pattern};
 use forebay_data::ranges::{merge, subtract};
 use forebay_data::{LogId, LogStore, LogStoreOptions};
 use forebay_proto::{Error, Fid, Result};
-use forebay_storage::fault::{FaultIo, Image};
+use forebay_storage::fault::{FaultIo, HeldSync, Image};
 use forebay_storage::{Durability, Options, Store};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds::for_each_seed;
@@ -329,4 +329,101 @@ fn a_full_disk_refuses_and_deleting_makes_room() {
     machine.logs.flush(log, true).unwrap();
     assert!(read(log, 0, at as usize + 50_000).unwrap() == pattern(log, 0, at as usize + 50_000));
     assert!(is_gone(&read(first, 0, 1)));
+}
+
+/// Logs on a disk whose next sync of a segment can be held.
+fn held_logs() -> (LogStore, Arc<HeldSync>) {
+    let is_segment = |path: &Path| path.parent().is_some_and(|dir| dir.ends_with("data"));
+    let (disk, held) = HeldSync::of(FaultIo::new(5), is_segment);
+    let io: Arc<dyn forebay_storage::Io> = Arc::new(disk);
+    let store = Store::open(io.clone(), Path::new("/store"), Options::default()).unwrap();
+    let logs = LogStore::open(io, Path::new("/data"), Arc::new(store), options());
+    (logs.unwrap(), held)
+}
+
+fn filled_log(logs: &LogStore, len: usize) -> LogId {
+    let log = logs.create_log(Fid(1), Default::default()).unwrap();
+    logs.append(log, &pattern(log, 0, len)).unwrap();
+    logs.flush(log, false).unwrap();
+    log
+}
+
+#[test]
+fn logs_of_one_segment_and_all_logs_hear_of_a_sync_that_failed_for_another_one() {
+    let (logs, held) = held_logs();
+    // Every fourth log goes to the same segment.
+    let all: Vec<LogId> = (0..9).map(|_| filled_log(&logs, 300_000)).collect();
+    let (first, same_segment) = (all[0], [all[4], all[8]]);
+    held.arm();
+    std::thread::scope(|scope| {
+        let (logs, held) = (&logs, &held);
+        let failing = scope.spawn(move || logs.flush(first, true));
+        held.wait_reached();
+        let others = same_segment.map(|log| scope.spawn(move || logs.flush(log, true)));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(others.iter().all(|other| !other.is_finished()));
+        held.fail();
+        assert!(failing.join().unwrap().is_err());
+        for other in others {
+            assert!(other.join().unwrap().is_err());
+        }
+    });
+    for log in all {
+        assert!(logs.flush(log, true).is_err());
+    }
+    assert!(logs.sync_all().is_err());
+}
+
+#[test]
+fn nothing_moves_to_a_segment_whose_bytes_may_be_lost() {
+    let (logs, held) = held_logs();
+    // A full segment, most of which is freed, and the one that all of a lane go to now.
+    let full = filled_log(&logs, 70 << 20);
+    logs.flush(full, true).unwrap();
+    logs.seal(full).unwrap();
+    let others: Vec<LogId> = (0..4).map(|_| filled_log(&logs, 100_000)).collect();
+    logs.free(&[(full, 1 << 20..40 << 20), (full, 41 << 20..70 << 20)])
+        .unwrap();
+    held.arm();
+    std::thread::scope(|scope| {
+        let failing = scope.spawn(|| logs.flush(others[3], true));
+        held.wait_reached();
+        held.fail();
+        assert!(failing.join().unwrap().is_err());
+    });
+    let before = logs.stats().segments;
+    assert!(logs.clean(true).is_err());
+    assert_eq!(
+        logs.stats().segments,
+        before,
+        "a segment that holds bytes is gone"
+    );
+    let mut bytes = vec![0; 1 << 20];
+    logs.read(full, 40 << 20, &mut bytes).unwrap();
+    assert!(bytes == pattern(full, 40 << 20, 1 << 20));
+}
+
+#[test]
+fn a_removed_segment_gives_its_space_back_also_while_a_log_is_not_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let io: Arc<dyn forebay_storage::Io> = Arc::new(forebay_storage::OsIo);
+    let store = Store::open(io.clone(), &dir.path().join("store"), Options::default()).unwrap();
+    let logs = LogStore::open(io, &dir.path().join("data"), Arc::new(store), options()).unwrap();
+    let log = logs.create_log(Fid(1), Default::default()).unwrap();
+    // Written over again and again, never synced.
+    let piece = vec![7; 16 << 20];
+    for n in 0..24u64 {
+        logs.append(log, &piece).unwrap();
+        logs.flush(log, false).unwrap();
+        logs.free(&[(log, 0..n * piece.len() as u64)]).unwrap();
+        logs.clean(false).unwrap();
+    }
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let removed = open.filter_map(|fd| {
+        let to = std::fs::read_link(fd.path()).ok()?;
+        let is_removed = to.starts_with(dir.path()) && to.to_string_lossy().ends_with("(deleted)");
+        let found = std::fs::metadata(fd.path()).ok()?;
+        is_removed.then(|| std::os::unix::fs::MetadataExt::blocks(&found))
+    });
+    assert_eq!(removed.sum::<u64>(), 0);
 }

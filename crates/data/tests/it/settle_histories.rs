@@ -1,7 +1,7 @@
 //! Random histories with settling, with and without codecs, of logs that share much, with crashes and failing calls at every stage, against a plain model:
 //! what was acknowledged is there as the durability says, nothing reads as other bytes than were written, every chunk is counted as
 //! often as it is named, and when all is freed nothing is left.
-use crate::common::{options, settle_options, wave};
+use crate::common::{options, read_from_elsewhere, settle_options, wave};
 use forebay_data::check::recount;
 use forebay_data::fingerprint::FingerprintKind;
 use forebay_data::ranges::{merge, subtract};
@@ -156,7 +156,17 @@ fn check(machine: &Machine, logs: &[Log], promise: Promise) {
                     .any(|r| r.start < range.end && r.end > range.start)
             };
             let acknowledged = range.end <= log.flushed && !overlaps(&freed) && !overlaps(perhaps);
-            match machine.logs.read(log.id, start, &mut buf) {
+            let read = match (start / STEP).is_multiple_of(2) {
+                true => machine.logs.read(log.id, start, &mut buf),
+                // What follows too, so that it is long enough to travel encoded.
+                false => {
+                    let longer = (2 * STEP).min(all - start) as usize;
+                    let elsewhere = |len| read_from_elsewhere(&machine.logs, log.id, start, len);
+                    let read = elsewhere(longer).or_else(|_| elsewhere(len));
+                    read.map(|(bytes, _)| buf.copy_from_slice(&bytes[..len]))
+                }
+            };
+            match read {
                 Ok(()) => {
                     let written = &log.bytes[start as usize..range.end as usize];
                     assert!(buf == written, "log {} {start}+{len}: wrong bytes", log.id);

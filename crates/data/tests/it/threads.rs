@@ -1,6 +1,6 @@
 //! Threads appending, reading, freeing and cleaning at once: a read gives the right bytes or `Gone`, and `Gone` only for
 //! bytes that somebody has begun to free.
-use crate::common::{Fixture, is_gone, options, settle_options};
+use crate::common::{Fixture, is_gone, options, read_from_elsewhere, settle_options};
 use forebay_data::{CodecWhen, LogId, LogStoreOptions};
 use forebay_proto::{Error, Fid};
 use forebay_testkit::random::Random;
@@ -70,7 +70,12 @@ fn read(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, seed: u64, stop: &At
         let end = log.end.load(SeqCst);
         let at = numbers.below(end);
         let len = (numbers.below(60_000) + 1).min(end - at) as usize;
-        match fixture.read(log.id, at, len) {
+        let mut buf = vec![0xee; len];
+        let read = match reads % 2 {
+            0 => fixture.logs.read(log.id, at, &mut buf).map(|()| buf),
+            _ => read_from_elsewhere(&fixture.logs, log.id, at, len).map(|(bytes, _)| bytes),
+        };
+        match read {
             Ok(bytes) => assert!(
                 bytes == pattern(log.id, at, len),
                 "wrong bytes at {at}+{len}"

@@ -35,6 +35,10 @@ metrics! {
         "Those of the bytes that the member stores which a codec has encoded";
     member "forebay_encoded_from_bytes" (|m| m.encoded_from_bytes)
         "What the encoded bytes of the member were before: divided by forebay_encoded_bytes, the ratio of its codecs";
+    member "forebay_sent_bytes_total" (|m| m.sent_bytes)
+        "Bytes that the member sent to other members for what they read: of encoded file data, encoded bytes";
+    member "forebay_sent_from_bytes_total" (|m| m.sent_from_bytes)
+        "File data that other members read from the member: divided by forebay_sent_bytes_total, what encoding saved the network";
     member "forebay_settle_backlog_bytes" (|m| m.settle_backlog_bytes)
         "File data of the member that waits to be settled";
     member "forebay_settled_bytes_total" (|m| m.settle_done_bytes)

@@ -12,6 +12,7 @@ use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_data::buffer_pool::{BufferPool, PooledBuffer};
 use forebay_data::span::PIECE_BYTES;
+use forebay_data::transfer_form;
 use forebay_proto::data::{LogPiece, ReadPieces};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -275,8 +276,23 @@ impl LayerReader {
     ) -> Result<Vec<Bytes>> {
         let lengths: Vec<usize> = pieces.iter().map(|p| p.len as usize).collect();
         let begun = Instant::now();
-        let buffers = self.ctx.call(member, ReadPieces { pieces })?.buffers;
+        let read = self.ctx.call(member, ReadPieces { pieces })?;
         *waited += begun.elapsed();
+        let mut buffers = read.buffers;
+        for at in read.encoded {
+            let at = at as usize;
+            let (Some(buffer), Some(len)) = (buffers.get_mut(at), lengths.get(at)) else {
+                let reason =
+                    format!("answered a read with an encoded piece {at} that was not asked for");
+                return Err(Error::Peer { member, reason });
+            };
+            let mut raw = self.buffers.take(*len);
+            transfer_form::decode(buffer, &mut raw).map_err(|what| {
+                let reason = format!("answered a read with encoded bytes that have {what}");
+                Error::Peer { member, reason }
+            })?;
+            *buffer = raw.freeze();
+        }
         if buffers.iter().map(Bytes::len).eq(lengths) {
             return Ok(buffers);
         }

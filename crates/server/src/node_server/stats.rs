@@ -90,6 +90,8 @@ impl NodeServer {
             unique_bytes: data.unique,
             encoded_bytes: data.encoded,
             encoded_from_bytes: data.encoded_from,
+            sent_bytes: data.sent,
+            sent_from_bytes: data.sent_from,
             settle_backlog_bytes: data.settle.backlog,
             settle_done_bytes: data.settle.done,
             indexed_chunks: data.settle.index_chunks,

@@ -1,7 +1,9 @@
 //! The codec hints of files: by names, with opens, and in logs.
 use crate::common::*;
 use forebay_server::delegate::Delegate;
-use forebay_server::{CODEC_XATTR, CodecConfig, Config, Fid, Kind, NewInode, RenameFlags};
+use forebay_server::{
+    CODEC_XATTR, CodecConfig, CodecWhen, Config, Fid, Kind, NewInode, RenameFlags,
+};
 use std::sync::Arc;
 
 fn named(nodes: u16, names: &str) -> Config {
@@ -151,5 +153,44 @@ fn what_is_written_after_a_change_goes_to_a_log_of_the_new_hint() {
     here.release(handle).unwrap();
     let report = there.locator.storage(fid).unwrap().report;
     assert_eq!((report.bytes(), report.unsettled), (23, 23));
+    service.stop().unwrap();
+}
+
+#[test]
+fn another_node_is_sent_what_is_stored_encoded() {
+    let dir = scratch();
+    let inline = Config {
+        codec: CodecConfig {
+            when: CodecWhen::Inline,
+            ..CodecConfig::default()
+        },
+        ..config(2)
+    };
+    let service = start(&dir, inline);
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    set(&here, fid, "field,f32");
+    let value = |i: u32| 280.0 + (i as f32 * 1e-3).sin();
+    let bytes: Vec<u8> = (0..1 << 20).map(value).flat_map(f32::to_le_bytes).collect();
+    for (i, part) in bytes.chunks(1 << 20).enumerate() {
+        here.write(handle, (i << 20) as u64, part, ROOT).unwrap();
+    }
+    here.flush(handle).unwrap();
+    here.release(handle).unwrap();
+    let opened = there.open(fid, READ).unwrap();
+    let mut at = 0;
+    for len in [1 << 20, 128 << 10, 5000, 1 << 20, 3 << 20] {
+        let read = there.read(opened.handle, at as u64, len).unwrap();
+        let end = bytes.len().min(at + len as usize);
+        assert!(read == bytes[at..end], "{at}");
+        at = end;
+    }
+    assert_eq!(at, bytes.len());
+    there.release(opened.handle).unwrap();
+    let status = &service.status().unwrap()[0];
+    assert!(status.sent_from_bytes >= bytes.len() as u64);
+    let ratio = status.encoded_from_bytes as f64 / status.encoded_bytes as f64;
+    let moved = status.sent_from_bytes as f64 / status.sent_bytes as f64;
+    assert!(moved >= ratio / 1.1, "{moved} of {ratio}");
     service.stop().unwrap();
 }
