@@ -5,7 +5,7 @@ use super::kernel_config::{ARGUMENTS, KernelConfig, MAJOR};
 use super::opcode;
 use super::readers::{BacklogDetector, RequestReaders};
 use super::reply::{OUT_HEAD, PendingReply, Reply};
-use super::request_polling::RequestPolling;
+use super::request_polling::{AnswerTimer, RequestPolling};
 use super::types::InitFlags;
 use forebay_server::Fid;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -197,6 +197,10 @@ fn next<'a>(device: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8
     }
 }
 
+fn is_read(bytes: &[u8]) -> bool {
+    request(bytes).is_some_and(|(opcode, _, _)| opcode == opcode::READ)
+}
+
 /// A thread that reads requests and has them answered.
 struct AnsweringThread<H> {
     handler: Arc<H>,
@@ -230,7 +234,8 @@ impl<H: Handler> AnsweringThread<H> {
         let mut polling = RequestPolling::default();
         readers.threads.begin();
         loop {
-            if readers.one_asks() {
+            let one_asks = readers.one_asks();
+            if one_asks {
                 let since = Instant::now();
                 polling.poll(|| since.elapsed(), || self.is_asked());
             }
@@ -240,7 +245,10 @@ impl<H: Handler> AnsweringThread<H> {
             let took = |opcode, caller, arguments: &[u8]| {
                 readers.request_taken(&mut looks, (opcode, caller), arguments, || self.is_asked());
             };
-            if !self.answer(bytes, took)? || !readers.answered() {
+            let timer = (one_asks && is_read(bytes)).then(AnswerTimer::start);
+            let goes_on = self.answer(bytes, took)?;
+            polling.answered(timer.is_some_and(|timer| timer.has_slept()));
+            if !goes_on || !readers.answered() {
                 break;
             }
         }
