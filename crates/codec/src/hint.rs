@@ -1,7 +1,7 @@
 //! What a person says of a file's content: the value of the attribute that names its codec.
 //!
 //! ```text
-//!  auto|raw|xor|field|zstd|lz4|pco[,f32|f64|bf16|f16][,stride=N][,row=N]
+//!  auto|raw|xor|field|zstd|lz4|pco[,f32|f64|bf16|f16][,stride=N][,row=N][,points=N]
 //! ```
 //!
 //! Everything behind the codec is about its numbers, in any order, each at most once. A hint that is wrong costs room and time, never
@@ -69,12 +69,15 @@ pub struct CodecHint {
     /// Numbers of a row; at least 1. The codec `field` expects a number from the one a row before, if a row is at most
     /// half a piece of 4 KiB: a piece decodes alone, so longer rows cannot be used.
     pub row: Option<u32>,
+    /// Reference points of the codec `xor` in a container of 1 MiB; at least 1. Shorter containers have them as far apart. If it is
+    /// not said, the best `R` of the paper's model is taken ([`Bandwidths`](crate::cost::Bandwidths)).
+    pub points: Option<u32>,
 }
 
 /// A text that is no hint.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{part}` is not known in the codec hint `{text}`; it is auto|raw|xor|field|zstd|lz4|pco[,f32|f64|bf16|f16][,stride=N][,row=N]"
+    "`{part}` is not known in the codec hint `{text}`; it is auto|raw|xor|field|zstd|lz4|pco[,f32|f64|bf16|f16][,stride=N][,row=N][,points=N]"
 )]
 pub struct HintError {
     text: String,
@@ -113,6 +116,7 @@ impl CodecHint {
         match key {
             "stride" => set_once(&mut self.stride, value),
             "row" => set_once(&mut self.row, value),
+            "points" => set_once(&mut self.points, value),
             _ => None,
         }
     }
@@ -152,6 +156,9 @@ impl fmt::Display for CodecHint {
         if let Some(row) = self.row {
             write!(f, ",row={row}")?;
         }
+        if let Some(points) = self.points {
+            write!(f, ",points={points}")?;
+        }
         Ok(())
     }
 }
@@ -164,11 +171,15 @@ mod tests {
     fn hints() -> impl Strategy<Value = CodecHint> {
         let some = || proptest::option::of(1..=u32::MAX);
         let element = proptest::option::of(0..4usize);
-        (0..7usize, element, some(), some()).prop_map(|(codec, element, stride, row)| CodecHint {
-            codec: HintedCodec::ALL[codec],
-            element: element.map(|i| ElementType::ALL[i]),
-            stride,
-            row,
+        let numbers = (some(), some(), some());
+        (0..7usize, element, numbers).prop_map(|(codec, element, (stride, row, points))| {
+            CodecHint {
+                codec: HintedCodec::ALL[codec],
+                element: element.map(|i| ElementType::ALL[i]),
+                stride,
+                row,
+                points,
+            }
         })
     }
 
@@ -188,8 +199,8 @@ mod tests {
 
     #[test]
     fn parts_come_in_any_order() {
-        let hint: CodecHint = "field,row=360,stride=3,bf16".parse().unwrap();
-        assert_eq!(hint.to_string(), "field,bf16,stride=3,row=360");
+        let hint: CodecHint = "field,points=9,row=360,stride=3,bf16".parse().unwrap();
+        assert_eq!(hint.to_string(), "field,bf16,stride=3,row=360,points=9");
     }
 
     #[test]
@@ -205,6 +216,7 @@ mod tests {
             ("auto,stride=+1", "stride=+1"),
             ("auto,stride=", "stride="),
             ("auto,row=4294967296", "row=4294967296"),
+            ("xor,points=0", "points=0"),
             ("auto,column=1", "column=1"),
             ("auto ,f32", "auto "),
         ] {

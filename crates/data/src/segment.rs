@@ -18,7 +18,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Instant;
 
 /// Size of a segment file, header included, bytes.
@@ -41,6 +42,16 @@ pub struct Segment {
     named: AtomicBool,
     /// Bytes written since the last `SyncAhead::Start`.
     unstarted: AtomicU64,
+    /// Bytes written so far, and of them those before the last sync.
+    written: AtomicU64,
+    synced: AtomicU64,
+}
+
+impl Segment {
+    /// All is on disk that was written before the call.
+    pub fn is_synced(&self) -> bool {
+        self.named.load(Relaxed) && self.synced.load(Acquire) >= self.written.load(Acquire)
+    }
 }
 
 /// What the reclaiming thread syncs of a segment ahead of any flush.
@@ -225,6 +236,8 @@ impl Segments {
             path,
             named: AtomicBool::new(false),
             unstarted: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
         });
         self.ahead.lock().push((segment.clone(), SyncAhead::Name));
         Ok(segment)
@@ -243,6 +256,8 @@ impl Segments {
         self.rate.observe(bytes.len(), begin);
         self.written.lock().insert(segment.number);
         let len = bytes.len() as u64;
+        // Afterwards: a sync that began before does not count for these bytes.
+        segment.written.fetch_add(len, AcqRel);
         if segment.unstarted.fetch_add(len, Relaxed) + len >= START_SYNC_BYTES {
             segment.unstarted.store(0, Relaxed);
             self.ahead.lock().push((segment.clone(), SyncAhead::Start));
@@ -373,7 +388,8 @@ impl Segments {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(io_error("remove", &path, e)),
             _ => {}
         }
-        // A log that has it open, because its bytes were not on disk yet, would keep its space. Where this fails it does.
+        // A log that has it open, because its bytes were not on disk yet, would keep its space. If this fails, the space is
+        // taken until the log closes it.
         if let Ok(file) = file {
             let _ = file.set_len(0);
         }
@@ -436,6 +452,13 @@ mod tests {
             assert_eq!(s.is_ahead(), n % 4 == 0, "after write {n}");
             s.sync_ahead().unwrap();
         }
+        // Starting to write back promises nothing; a sync does, for what was written before it.
+        let (segment, offset) = s.reserve(Lane::Log(1), 100).unwrap();
+        assert!(!segment.is_synced());
+        s.sync(&segment).unwrap();
+        assert!(segment.is_synced());
+        s.write(&segment, offset, &[7; 100]).unwrap();
+        assert!(!segment.is_synced());
         s.remove(a.number).unwrap();
         assert!(s.file(a.number).unwrap().is_none());
         assert_eq!(s.count(), 2);

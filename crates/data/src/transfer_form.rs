@@ -12,8 +12,8 @@
 //! ```
 //! It is not kept, so it has no version (that of all requests is `forebay_proto::VERSION`), and the transport's checksums are its own.
 //!
-//! Invariants: stored bytes leave only after their checksums were right, as raw ones do. A piece is sent so only if that is shorter
-//! than its raw bytes by at least one in [`MIN_SAVING_DIVISOR`]. Whatever a peer sends, decoding ends, in an error or with some bytes;
+//! Invariants: stored bytes leave only after their checksums were right, as raw ones do. A piece is sent in this form only if that is
+//! shorter than its raw bytes by at least one in [`MIN_SAVING_DIVISOR`]. Whatever a peer sends, decoding ends, in an error or with some bytes;
 //! it reads and writes nothing outside.
 use crate::buffer_pool::PooledBuffer;
 use crate::container::{Container, EncodedParts};
@@ -31,7 +31,9 @@ use std::sync::Arc;
 /// What the transfer form must save: one in this many of the raw bytes.
 const MIN_SAVING_DIVISOR: u64 = 16;
 /// Shorter pieces are sent as they are: heads would take what is gained, and decoded pieces may be in memory.
-const MIN_LEN: u32 = 2 * PIECE_LEN as u32;
+const MIN_LEN: u32 = 32 << 10;
+/// Raw bytes of a part on the average, at least: of more parts each would send its own head, and be read by a call of its own.
+const MIN_PART_LEN: usize = 16 << 10;
 
 const ZEROS: u64 = 0;
 const RAW: u64 = 1;
@@ -62,6 +64,9 @@ impl LogReader {
         }
         let _call = self.foreground.begin();
         let parts = self.plan(piece).ok()??;
+        if piece.len as usize / parts.len() < MIN_PART_LEN {
+            return None;
+        }
         let len: u64 = parts.iter().map(PlannedPart::most_bytes).sum();
         if len + u64::from(piece.len) / MIN_SAVING_DIVISOR > u64::from(piece.len) {
             return None;
@@ -92,8 +97,14 @@ impl LogReader {
             };
             let (skip, until) = (at - span.live.start, end.min(span.live.end));
             for run in runs.within(skip..skip + (until - at)) {
-                parts.push(self.plan_run(&run, at)?);
+                let part = self.plan_run(&run, at)?;
                 at += u64::from(run.len);
+                match (parts.last_mut(), part) {
+                    (Some(PlannedPart::Raw { len, .. }), PlannedPart::Raw { len: more, .. }) => {
+                        *len += more;
+                    }
+                    (_, part) => parts.push(part),
+                }
             }
             if at != until {
                 return Ok(None);

@@ -28,8 +28,10 @@ use std::sync::Arc;
 const DIRECT_WRITE_BYTES: usize = 256 << 10;
 /// Largest span, bytes.
 const MAX_SPAN_BYTES: usize = 1 << 20;
-/// Segments that a log keeps open because they may not be on disk, at most.
-const MAX_UNSYNCED_SEGMENTS: usize = 16;
+/// From so many segments on that a log keeps open, it looks which of them are on disk by now.
+const MIN_CHECKED_SEGMENTS: usize = 16;
+/// Segments that a log keeps open because they are not on disk, at most: 8 GiB.
+const MAX_UNSYNCED_SEGMENTS: usize = 128;
 
 /// A log's tail while it is written out. It is put back also after a panic, so that no address is given out twice.
 struct TakenTail<'a> {
@@ -392,11 +394,15 @@ impl LogAppender {
         if state.unsynced.iter().any(|s| s.number == segment.number) {
             return Ok(());
         }
+        if state.unsynced.len() >= MIN_CHECKED_SEGMENTS {
+            // Full ones are brought to disk in the background.
+            state.unsynced.retain(|s| !s.is_synced());
+        }
         state.unsynced.push(segment);
         if state.unsynced.len() <= MAX_UNSYNCED_SEGMENTS {
             return Ok(());
         }
-        // The oldest one, which is full and was brought to disk in the background.
+        // The disk does not keep up, and descriptors are few.
         let oldest = state.unsynced.remove(0);
         let synced = self.segments.sync(&oldest);
         synced.map_err(|e| self.poison.note_sync(e))

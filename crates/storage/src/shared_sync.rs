@@ -51,15 +51,30 @@ impl SharedSync {
         state.check()?;
         state.begun += 1;
         drop(state);
+        let mut running = RunningSync {
+            shared: self,
+            failure: Some(Err(io::ErrorKind::Other)),
+        };
         let synced = sync();
-        let mut state = self.state.lock();
-        state.ended = state.begun;
-        if let Err(e) = &synced {
-            state.failure = Some(e.raw_os_error().ok_or(e.kind()));
-        }
-        drop(state);
-        self.ended.notify_all();
+        let failure = synced.as_ref().err();
+        running.failure = failure.map(|e| e.raw_os_error().ok_or(e.kind()));
         synced
+    }
+}
+
+/// A sync under way, until it is dropped; one that panics has failed.
+struct RunningSync<'a> {
+    shared: &'a SharedSync,
+    failure: Option<Result<i32, io::ErrorKind>>,
+}
+
+impl Drop for RunningSync<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.ended = state.begun;
+        state.failure = state.failure.or(self.failure);
+        drop(state);
+        self.shared.ended.notify_all();
     }
 }
 
@@ -85,8 +100,16 @@ mod tests {
         assert_eq!(later.unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
+    #[test]
+    fn one_that_panics_has_failed_and_nobody_waits_for_it() {
+        let shared = SharedSync::default();
+        let panicked = std::panic::AssertUnwindSafe(|| shared.run(|| panic!("on purpose")));
+        assert!(std::panic::catch_unwind(panicked).is_err());
+        assert!(shared.run(|| Ok(())).is_err());
+    }
+
     /// Calls that come while one runs, which ends with `outcome`: how many syncs ran, and how many calls failed.
-    fn crowd(outcome: fn() -> io::Result<()>) -> (usize, usize) {
+    fn concurrent_syncs(outcome: fn() -> io::Result<()>) -> (usize, usize) {
         const CALLS: usize = 6;
         let (shared, ran, failed) = (
             SharedSync::default(),
@@ -127,8 +150,11 @@ mod tests {
 
     #[test]
     fn calls_behind_a_failing_one_fail_and_behind_another_one_they_share_a_sync() {
-        assert_eq!(crowd(|| Err(io::ErrorKind::Other.into())), (1, 7));
-        let (ran, failed) = crowd(|| Ok(()));
+        assert_eq!(
+            concurrent_syncs(|| Err(io::ErrorKind::Other.into())),
+            (1, 7)
+        );
+        let (ran, failed) = concurrent_syncs(|| Ok(()));
         // All that had come share the second; one that comes late runs its own.
         assert!((2..=7).contains(&ran) && failed == 0, "{ran} {failed}");
     }

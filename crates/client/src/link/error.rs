@@ -56,6 +56,11 @@ pub enum LinkError {
     /// All connections that this process may have are in use.
     #[error("this process has {0} calls to its server under way, and may have no more; try again")]
     Busy(usize),
+    /// All connections with which it may wait for locks or teams are in use.
+    #[error(
+        "this process has {0} calls that wait for locks or for others of a team, and may have no more; try again"
+    )]
+    ManyWait(usize),
     /// The server answers something that is no answer.
     #[error("the server's answer cannot be read ({0}); use the library of the server's release")]
     Unreadable(&'static str),
@@ -83,7 +88,7 @@ impl LinkError {
             LinkError::Ended { .. } | LinkError::Closed => Errno::NOTCONN,
             LinkError::Stale => Errno::STALE,
             LinkError::Silent { .. } => Errno::TIMEDOUT,
-            LinkError::Busy(_) => Errno::AGAIN,
+            LinkError::Busy(_) | LinkError::ManyWait(_) => Errno::AGAIN,
             LinkError::Unreadable(_) => Errno::PROTO,
             LinkError::TooLong(_) => Errno::TOOBIG,
             LinkError::EmbeddedOnly(_) => Errno::OPNOTSUPP,

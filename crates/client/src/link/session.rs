@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Calls of one process that can be under way at once.
 const MAX_CONNECTIONS: usize = 128;
 /// Those of them that may wait without limit, for a lock or for others of a team: what ends their waiting may be a call too.
-const MAX_OPEN_ENDED: usize = MAX_CONNECTIONS - 8;
+const MAX_OPEN_ENDED: usize = MAX_CONNECTIONS - MAX_SENT_READS - 8;
 /// Connections that stay open without a call.
 const MAX_IDLE: usize = 16;
 /// How often the server is looked for while bytes that were read ahead are given out: no server restarts in so short a time.
@@ -58,7 +58,7 @@ struct ConnectionPool {
     /// Open-ended calls under way.
     open_ended: usize,
     /// Files that could not be closed, because no connection could be had.
-    unclosed: Vec<u64>,
+    deferred_closes: Vec<u64>,
 }
 
 /// Counts an open-ended call until it is dropped.
@@ -236,16 +236,21 @@ impl LinkSession {
         if self.is_ended() {
             return Err(LinkError::Stale.into());
         }
-        let connection = self.take().inspect_err(|_| self.close_later(file))?;
+        let connection = self.take().inspect_err(|_| self.defer_close(file))?;
         let close = Request::File(file, FileRequest::Close);
         let ((), _) = self.call_over(connection, &close, BulkTransfer::None)?;
         Ok(())
     }
 
     /// Has the next call close a file, when it is done. A file that is closed already is left alone.
-    pub fn close_later(&self, file: u64) {
-        if !self.is_ended() {
-            self.connections.lock().unclosed.push(file);
+    pub fn defer_close(&self, file: u64) {
+        if self.is_ended() {
+            return;
+        }
+        self.connections.lock().deferred_closes.push(file);
+        // All other calls may have ended meanwhile.
+        if let Some(connection) = self.take_now() {
+            self.give_back(connection);
         }
     }
 
@@ -258,7 +263,7 @@ impl LinkSession {
                 .wait_until(&mut connections, end)
                 .timed_out()
             {
-                return Err(LinkError::Busy(MAX_OPEN_ENDED).into());
+                return Err(LinkError::ManyWait(MAX_OPEN_ENDED).into());
             }
         }
         connections.open_ended += 1;
@@ -423,7 +428,7 @@ impl LinkSession {
 
     fn give_back(&self, mut connection: Connection) {
         loop {
-            let Some(file) = self.connections.lock().unclosed.pop() else {
+            let Some(file) = self.connections.lock().deferred_closes.pop() else {
                 break;
             };
             let close = Request::File(file, FileRequest::Close);
@@ -431,6 +436,9 @@ impl LinkSession {
             let closed = connection.call(&close, BulkTransfer::None, &check, read_reply::<()>);
             // Whoever closed it was told that it failed.
             if let Err(ConnectionError::Unsent | ConnectionError::Broken(_)) = closed {
+                if !self.find_end() {
+                    self.connections.lock().deferred_closes.push(file);
+                }
                 return self.drop_connection(connection);
             }
         }

@@ -74,7 +74,7 @@ impl LinkTeam {
             file: taken.unwrap_or(NO_FILE),
         });
         if let (Err(_), Some(session), Some(file)) = (&closed, session, taken) {
-            session.close_later(file);
+            session.defer_close(file);
         }
         closed
     }

@@ -184,7 +184,7 @@ fn layout(sample: &[SampledContainer], known: &KnownNumbers) -> ElementLayout {
         codec: HintedCodec::Field,
         element: known.element,
         stride: known.stride,
-        row: None,
+        ..CodecHint::default()
     };
     let mut votes: Vec<(ElementLayout, f64)> = Vec::new();
     for container in sample {

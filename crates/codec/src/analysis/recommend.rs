@@ -47,7 +47,7 @@ pub(super) fn hint_of_bytes(codec: HintedCodec, known: &KnownNumbers) -> CodecHi
         codec,
         element: known.element.filter(begins_with_one),
         stride: known.stride,
-        row: None,
+        ..CodecHint::default()
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) fn hint(codec: HintedCodec, layout: &ElementLayout, known: &KnownNumb
             stride: known
                 .stride
                 .or((layout.stride > 1).then_some(layout.stride)),
-            row: None,
+            ..CodecHint::default()
         },
     }
 }

@@ -260,7 +260,10 @@ fn choose_with(
     let zstd = |shuffle| general(ByteCodec::Zstd(ZSTD_LEVEL), shuffle);
     let lz4 = |shuffle| general(ByteCodec::Lz4, shuffle);
     let xor = AnyCodec::Xor(XorCodec {
-        points: model.points(),
+        points: match hint.points {
+            Some(points) => ReferencePoints::Count(points.into()),
+            None => model.points(),
+        },
     });
     let only = |codec| {
         let choice = CodecChoice {

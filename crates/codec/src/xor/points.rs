@@ -14,7 +14,7 @@ const MIN_SPACING: usize = 16;
 /// How many reference points a container has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ReferencePoints {
-    /// So many; never fewer than one a piece.
+    /// So many in a container of the greatest length, never fewer than one a piece; shorter ones have them as far apart.
     Count(u64),
     /// What the paper's model finds best at these bandwidths.
     Best(Bandwidths),
@@ -23,10 +23,13 @@ pub enum ReferencePoints {
 impl ReferencePoints {
     /// Values from one point to the next, in a container of so many raw bytes.
     pub(super) fn spacing(self, layout: &ElementLayout, raw_len: usize) -> usize {
-        let elements = raw_len.min(MAX_CONTAINER_LEN) / layout.element.width();
-        let points = match self {
-            ReferencePoints::Count(points) => points,
-            ReferencePoints::Best(store) => store.best_points(elements as u64, raw_len as u64),
+        let of_bytes = |bytes: usize| bytes.min(MAX_CONTAINER_LEN) / layout.element.width();
+        let (elements, points) = match self {
+            ReferencePoints::Count(points) => (of_bytes(MAX_CONTAINER_LEN), points),
+            ReferencePoints::Best(store) => {
+                let elements = of_bytes(raw_len);
+                (elements, store.best_points(elements as u64, raw_len as u64))
+            }
         };
         let wanted = elements / usize::try_from(points).unwrap_or(usize::MAX).max(1);
         let in_piece = PieceEdges::of(layout, PIECE_LEN).elements;
@@ -71,6 +74,14 @@ mod tests {
             spacing(ReferencePoints::Count(0), ElementType::F64, 1 << 20),
             512
         );
+    }
+
+    #[test]
+    fn a_number_of_points_is_of_a_whole_container_whatever_the_length() {
+        let points = ReferencePoints::Count(1024);
+        for len in [4096, 100_000, 1 << 20] {
+            assert_eq!(spacing(points, ElementType::F32, len), 256, "{len}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{Segment, Segments, SyncAhead};
 use crate::poison::io_error;
 use forebay_proto::Result;
 use forebay_storage::IoContext;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Instant;
 
 impl Segments {
@@ -16,7 +16,9 @@ impl Segments {
     /// As the disk.
     pub fn sync(&self, segment: &Segment) -> Result<()> {
         let begin = Instant::now();
+        let written = segment.written.load(Acquire);
         segment.file.sync().context("sync", &segment.path)?;
+        segment.synced.fetch_max(written, AcqRel);
         self.rate.observe(0, begin);
         if !segment.named.load(Relaxed) {
             self.io.sync_dir(&self.dir).context("sync", &self.dir)?;

@@ -4,7 +4,7 @@
 //! bits 0..3   codec: 0 auto, 1 raw, 2 xor, 3 field, 4 zstd, 5 lz4, 6 pco
 //! bits 3..6   element: 0 not said, 1 f32, 2 f64, 3 bf16, 4 f16
 //! bits 6..12  stride, numbers: 0 not said
-//! bits 12..16 zero
+//! bits 12..16 reference points: n, 2^(n-1) of them, or more that are no power of two; 0 not said
 //! ```
 //! A stride that does not fit is not kept, nor the length of rows: both are guessed from the bytes then. A value that means nothing
 //! is taken for `auto`, because a hint never decides what bytes are.
@@ -12,6 +12,8 @@ use forebay_codec::hint::HintedCodec;
 use forebay_codec::{CodecHint, ElementType};
 
 const STRIDE_BITS: u32 = 6;
+/// More reference points are as good as so many, 2 to this power: a container of 1 MiB has no room for them.
+const MAX_POINTS_LOG: u32 = 14;
 
 /// See the head of this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,7 +25,10 @@ impl From<CodecHint> for StoredHint {
         let element = hint.element.map_or(0, |e| u16::from(e.code()) + 1);
         let stride = hint.stride.filter(|stride| *stride < 1 << STRIDE_BITS);
         let codec = codec.unwrap_or_default() as u16;
-        StoredHint(codec | element << 3 | (stride.unwrap_or(0) as u16) << 6)
+        let log = hint.points.and_then(u32::checked_ilog2);
+        let points = log.map_or(0, |log| 1 + log.min(MAX_POINTS_LOG) as u16);
+        let stride = stride.unwrap_or(0) as u16;
+        StoredHint(codec | element << 3 | stride << 6 | points << 12)
     }
 }
 
@@ -32,11 +37,13 @@ impl From<StoredHint> for CodecHint {
         let codec = HintedCodec::ALL.get(usize::from(bits & 7));
         let element = (bits >> 3 & 7) as u8;
         let stride = u32::from(bits >> 6) & ((1 << STRIDE_BITS) - 1);
+        let points = u32::from(bits >> 12);
         CodecHint {
             codec: codec.copied().unwrap_or_default(),
             element: element.checked_sub(1).and_then(ElementType::from_code),
             stride: (stride > 0).then_some(stride),
             row: None,
+            points: points.checked_sub(1).map(|log| 1 << log),
         }
     }
 }
@@ -51,6 +58,8 @@ mod tests {
             "auto",
             "raw",
             "xor,f64",
+            "xor,stride=2,points=512",
+            "xor,points=1",
             "field,f32,stride=3",
             "zstd,bf16",
             "lz4",
@@ -61,6 +70,11 @@ mod tests {
         }
         let long: CodecHint = "field,stride=64,row=7".parse().unwrap();
         assert_eq!(CodecHint::from(StoredHint::from(long)).to_string(), "field");
+        for (text, kept) in [("xor,points=700", 512), ("xor,points=4294967295", 1 << 14)] {
+            let hint: CodecHint = text.parse().unwrap();
+            let kept_hint = CodecHint::from(StoredHint::from(hint));
+            assert_eq!(kept_hint.points, Some(kept), "{text}");
+        }
         for bits in 0..=u16::MAX {
             let hint = CodecHint::from(StoredHint(bits));
             assert_eq!(CodecHint::from(StoredHint::from(hint)), hint);

@@ -412,7 +412,7 @@ fn a_removed_segment_gives_its_space_back_also_while_a_log_is_not_on_disk() {
     let log = logs.create_log(Fid(1), Default::default()).unwrap();
     // Written over again and again, never synced.
     let piece = vec![7; 16 << 20];
-    for n in 0..24u64 {
+    for n in 0..12u64 {
         logs.append(log, &piece).unwrap();
         logs.flush(log, false).unwrap();
         logs.free(&[(log, 0..n * piece.len() as u64)]).unwrap();

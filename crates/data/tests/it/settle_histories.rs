@@ -160,7 +160,7 @@ fn check(machine: &Machine, logs: &[Log], promise: Promise) {
                 true => machine.logs.read(log.id, start, &mut buf),
                 // What follows too, so that it is long enough to travel encoded.
                 false => {
-                    let longer = (2 * STEP).min(all - start) as usize;
+                    let longer = (8 * STEP).min(all - start) as usize;
                     let elsewhere = |len| read_from_elsewhere(&machine.logs, log.id, start, len);
                     let read = elsewhere(longer).or_else(|_| elsewhere(len));
                     read.map(|(bytes, _)| buf.copy_from_slice(&bytes[..len]))

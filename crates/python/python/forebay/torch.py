@@ -257,7 +257,7 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         self.rank = kwargs.get("rank")
         self.use_collectives = kwargs.get("use_collectives", True)
         # What a save that was killed left in the directory goes. Nothing of this one is there yet: with collectives no rank makes a file
-        # before all have come to the plan, and without them each has its own.
+        # before all have come to the plan, and without them each has names of its own.
         for name in (self._data_name(), self._metadata_name() + ".tmp"):
             with suppress(FileNotFoundError, NotADirectoryError):
                 self.connection.remove(os.path.join(self.path, name))
@@ -280,10 +280,11 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
             replaces = f"{found.st_ino}_{found.st_mtime_ns:x}"
         except (FileNotFoundError, NotADirectoryError):
             replaces = "0"
-        return f"__{self._whose()}_{replaces}.distcp"
+        return f"{self._data_prefix()}{replaces}.distcp"
 
-    def _whose(self) -> str:
-        return "all" if self.use_collectives or self.rank is None else str(self.rank)
+    def _data_prefix(self) -> str:
+        """What the names of such files begin with; those of torch's own writer never do."""
+        return "__all_" if self.use_collectives or self.rank is None else f"__rank{self.rank}_"
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         if not self.overwrite and self.connection.exists(os.path.join(self.path, self._metadata_name())):
@@ -368,10 +369,11 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         self.connection.rename(final + ".tmp", final)
         # Nothing names the data of what was there before, but what ranks wrote that each have a checkpoint there.
         names = self.connection.listdir(self.path)
-        alone = tuple(name.removesuffix(METADATA) + "_" for name in names if name.endswith(METADATA) and name != METADATA)
+        lone_ranks = [name[2:].removesuffix(METADATA) for name in names if name.startswith("__") and name.endswith(METADATA)]
+        kept = tuple(prefix + rank + "_" for rank in lone_ranks for prefix in ("__", "__rank"))
         for name in names:
             is_data = name.startswith("__") and name.endswith(".distcp") and name != data_name
-            is_replaced = not name.startswith(alone) if self.use_collectives else name.startswith(f"__{self._whose()}_")
+            is_replaced = not name.startswith(kept) if self.use_collectives else name.startswith(self._data_prefix())
             if is_data and is_replaced:
                 self.connection.remove(os.path.join(self.path, name))
 

@@ -187,6 +187,14 @@ def test_ranks_that_each_have_a_checkpoint_keep_one(near, place):
             dcp.save({"t": torch.full((9,), float(step))}, storage_writer=writer, no_dist=True)
     names = near.listdir(path)
     assert len(names) == 4 and {"__0.metadata", "__1.metadata"} < set(names), names
+    # One that torch's own writer made for all stays whole beside them.
+    near.write_bytes(f"{path}/.metadata", b"of torch")
+    near.write_bytes(f"{path}/__0_0.distcp", b"of torch")
+    writer = Alone(near, path)
+    writer.number = 0
+    dcp.save({"t": torch.zeros(9)}, storage_writer=writer, no_dist=True)
+    assert near.read_bytes(f"{path}/__0_0.distcp") == b"of torch"
+    names = near.listdir(path)
     dcp.save({"t": torch.ones(9)}, storage_writer=StorageWriter(near, path), no_dist=True)
     assert set(names) < set(near.listdir(path))
 

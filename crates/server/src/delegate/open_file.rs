@@ -13,6 +13,7 @@
 //! - `attr.generation` never goes back.
 //! - A byte leaves `committing` only after the view includes its commit, so a local reader never sees it vanish.
 //! - `commit_lock` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
+//! - `sync_lock` is taken before `state` and never with `commit_lock` held; requests to other members are made under it.
 use super::change_counters::{ChangeCounters, ChangeMark};
 use super::commit_plan::CommitAttempt;
 use super::drop_notes::DropNotes;

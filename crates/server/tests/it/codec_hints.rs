@@ -1,6 +1,6 @@
 //! The codec hints of files: by names, with opens, and in logs.
 use crate::common::*;
-use forebay_server::delegate::Delegate;
+use forebay_server::delegate::{Delegate, PrefetchConfig, PrefetchPolicy};
 use forebay_server::{
     CODEC_XATTR, CodecConfig, CodecWhen, Config, Fid, Kind, NewInode, RenameFlags,
 };
@@ -163,6 +163,11 @@ fn another_node_is_sent_what_is_stored_encoded() {
         codec: CodecConfig {
             when: CodecWhen::Inline,
             ..CodecConfig::default()
+        },
+        // What is read is what is asked for.
+        prefetch: PrefetchConfig {
+            policy: PrefetchPolicy::None,
+            ..PrefetchConfig::default()
         },
         ..config(2)
     };

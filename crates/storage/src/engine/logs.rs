@@ -262,7 +262,7 @@ impl EngineHost {
         self.health.check_open()?;
         let wanted = self.visible.load(Ordering::Acquire).max(batch);
         let _one = self.syncing.lock();
-        // Of one that failed meanwhile.
+        // Another thread's sync may have failed meanwhile.
         self.health.check_open()?;
         if self.synced.load(Ordering::Acquire) >= wanted {
             return Ok(());

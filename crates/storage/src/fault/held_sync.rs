@@ -34,29 +34,30 @@ impl HeldSync {
         });
         let hook = held.clone();
         let io = HookedIo::new(disk, move |path, call| match call {
-            Call::Sync if is_held(path) => hook.reach(),
+            Call::Sync if is_held(path) => hook.hold(),
             _ => Ok(()),
         });
         (io, held)
     }
 
-    fn reach(&self) -> io::Result<()> {
+    fn hold(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         if *state != HeldState::Armed {
             return Ok(());
         }
         *state = HeldState::Reached;
         self.changed.notify_all();
-        self.wait(&mut state, HeldState::Failing);
+        // If the test does not go on, it fails all the same.
+        let _ = self.wait(&mut state, HeldState::Failing);
         *state = HeldState::Off;
         Err(io::Error::from_raw_os_error(libc::EIO))
     }
 
-    fn wait(&self, state: &mut parking_lot::MutexGuard<'_, HeldState>, wanted: HeldState) {
-        while **state != wanted {
-            let waited = self.changed.wait_for(state, LIMIT);
-            assert!(!waited.timed_out(), "{wanted:?} did not come");
-        }
+    /// Whether it came in time.
+    fn wait(&self, state: &mut parking_lot::MutexGuard<'_, HeldState>, wanted: HeldState) -> bool {
+        let is_not_there = |state: &mut HeldState| *state != wanted;
+        let waited = self.changed.wait_while_for(state, is_not_there, LIMIT);
+        !waited.timed_out()
     }
 
     /// The next such sync is held.
@@ -66,7 +67,8 @@ impl HeldSync {
 
     /// Waits until it is.
     pub fn wait_reached(&self) {
-        self.wait(&mut self.state.lock(), HeldState::Reached);
+        let is_held = self.wait(&mut self.state.lock(), HeldState::Reached);
+        assert!(is_held, "no such sync came");
     }
 
     /// Lets it fail, with `EIO`.

@@ -23,8 +23,11 @@ pub fn ensure(io: &dyn Io, dir: &Path, name: &str, bytes: u64) -> Result<bool> {
     if io.exists(&path).context("look for", &path)? {
         let file = io.open(&path).context("open", &path)?;
         if file.len().context("measure", &path)? == bytes {
-            clear(&*file, bytes).context("clear", &path)?;
-            return Ok(true);
+            match clear(&*file, bytes).context("clear", &path) {
+                // Some file systems need room to write over what is there.
+                Err(e) if e.is_no_space() => {}
+                cleared => return cleared.map(|()| true),
+            }
         }
         io.remove(&path).context("remove", &path)?;
     }
@@ -105,7 +108,8 @@ pub fn release_spare(io: &dyn Io, dir: &Path) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::FaultIo;
+    use crate::fault::{Call, FaultIo, HookedIo};
+    use std::io::ErrorKind;
 
     #[test]
     fn a_reserve_that_was_a_log_file_is_made_zeros_again_also_on_a_full_disk() {
@@ -128,12 +132,10 @@ mod tests {
         assert!(ensure(&io, dir, names::RESERVE, BYTES).unwrap());
         assert!(content() == vec![0; BYTES as usize]);
         // It is on disk, and nothing is written where there is nothing to clear.
-        let image = FaultIo::with_image(&io.crash(), 2);
-        let calls = image.calls();
+        let image = HookedIo::new(FaultIo::with_image(&io.crash(), 2), |_, call| match call {
+            Call::Write { .. } | Call::Sync => Err(ErrorKind::Other.into()),
+            _ => Ok(()),
+        });
         assert!(ensure(&image, dir, names::RESERVE, BYTES).unwrap());
-        let read = image.open(&dir.join(names::RESERVE)).unwrap();
-        let mut bytes = vec![9; BYTES as usize];
-        read.read_at(&mut bytes, 0).unwrap();
-        assert!(bytes == vec![0; BYTES as usize] && image.calls() > calls);
     }
 }

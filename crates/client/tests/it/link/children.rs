@@ -25,7 +25,7 @@ impl JobProcess {
 
     /// The same in a PID namespace of its own, from which no other process can be seen. Skips where there cannot be one.
     #[track_caller]
-    pub fn start_apart(job: &str, place: &Path) -> Option<JobProcess> {
+    pub fn start_in_pid_namespace(job: &str, place: &Path) -> Option<JobProcess> {
         let apart = || {
             let mut program = Command::new("unshare");
             program.args(["--pid", "--fork", "--kill-child"]);

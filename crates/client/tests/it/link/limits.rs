@@ -242,11 +242,19 @@ fn threads_that_wait_for_a_lock_leave_connections_to_the_one_that_holds_it() {
     let world = World::start(1, BackendKind::Link);
     let client = &world.clients[0];
     let range = LockRange::bytes(..);
-    let held = open(client, "/f");
-    held.lock(&range, LockMode::Exclusive).unwrap();
+    // Files whose next bytes are on their way: they keep connections too.
+    client.write("/ahead", &seeded_bytes(1, 4 << 20)).unwrap();
+    let ahead: Vec<File> = (0..10).map(|_| client.open("/ahead").unwrap()).collect();
+    for file in &ahead {
+        for n in 0..40 {
+            file.read_bytes_at(n * 4096, 4096).unwrap();
+        }
+    }
     let files: Vec<File> = (0..140).map(|_| open(client, "/f")).collect();
     let begun = AtomicUsize::new(0);
     std::thread::scope(|scope| {
+        let held = open(client, "/f");
+        held.lock(&range, LockMode::Exclusive).unwrap();
         for file in &files {
             scope.spawn(|| {
                 begun.fetch_add(1, Ordering::SeqCst);
@@ -263,7 +271,7 @@ fn threads_that_wait_for_a_lock_leave_connections_to_the_one_that_holds_it() {
         client.metadata("/f").unwrap();
         held.close().unwrap();
     });
-    drop(files);
+    drop((files, ahead));
     world.stop();
 }
 

@@ -194,7 +194,7 @@ fn processes_that_cannot_see_each_other_are_served_and_their_end_is_noticed() {
     let _turn = turns::shared();
     let world = World::start(1, BackendKind::Embedded);
     // A client that cannot see the server.
-    let Some(mut holder) = JobProcess::start_apart("hold lock", &world.place()) else {
+    let Some(mut holder) = JobProcess::start_in_pid_namespace("hold lock", &world.place()) else {
         return;
     };
     assert_eq!(holder.line().as_deref(), Some("holds"));
@@ -210,7 +210,7 @@ fn processes_that_cannot_see_each_other_are_served_and_their_end_is_noticed() {
     drop(file);
     // A server that cannot see its client.
     let nowhere = tempfile::tempdir().unwrap();
-    let mut server = JobProcess::start_apart("serve", nowhere.path()).unwrap();
+    let mut server = JobProcess::start_in_pid_namespace("serve", nowhere.path()).unwrap();
     let client = Client::connect(server.line().unwrap()).unwrap();
     client.write("/f", b"seen").unwrap();
     assert_eq!(client.read("/f").unwrap(), b"seen");
