@@ -284,7 +284,7 @@ fn another_member_is_sent_encoded_bytes_and_gets_the_raw_ones() {
 fn damaged_bytes_in_transfer_form_are_refused_or_decoded_to_something() {
     let fixture = Fixture::new(encoding());
     let codecs = ["field,f32", "xor,f32", "pco,f32", "zstd", "lz4"];
-    let len = 40_000;
+    let len = 80_000;
     let corpus: Vec<Vec<u8>> = codecs
         .into_iter()
         .enumerate()
@@ -295,7 +295,7 @@ fn damaged_bytes_in_transfer_form_are_refused_or_decoded_to_something() {
             fixture.logs.settle().unwrap();
             let piece = LogPiece {
                 log,
-                addr: numbers.len() as u64 - 20_000,
+                addr: numbers.len() as u64 - 60_000,
                 len,
             };
             let pieces = vec![piece];
