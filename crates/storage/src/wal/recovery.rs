@@ -194,6 +194,43 @@ mod tests {
     }
 
     #[test]
+    fn a_record_whose_first_sector_did_not_reach_the_disk_is_cut_also_where_a_seal_fills_that_sector()
+     {
+        let (io, dir) = (FaultIo::new(1), Path::new("/node"));
+        io.create_dir_all(dir).unwrap();
+        let mut log = WalWriter::create(&io, dir, 1).unwrap();
+        let record = |sequence: u64, value: usize| {
+            let mut batch = Batch::new();
+            batch.put(Keyspace(0), vec![sequence as u8], vec![7; value]);
+            let mut bytes = Vec::new();
+            record::write(&mut bytes, 1, sequence, sequence - 1, |out| {
+                payload::encode(out, &batch.ops, &batch.entries)
+            });
+            bytes
+        };
+        // Until a seal would end with a sector.
+        let mut written = 0;
+        while written == 0 || !(log.end() + record::SEAL_BYTES as u64).is_multiple_of(512) {
+            written += 1;
+            log.append(&record(written, 1 + written as usize % 40))
+                .unwrap();
+        }
+        let seal = log.end();
+        log.seal(written).unwrap();
+        // Only what lies in the sectors behind the seal.
+        let torn = record(written + 1, 300);
+        let behind = seal + record::SEAL_BYTES as u64;
+        log.file
+            .write_at(&torn[record::SEAL_BYTES..], behind)
+            .unwrap();
+        let apply = &mut |_, _| Ok(());
+        let expected = ExpectedLog::default();
+        let recovered = recover(&io, dir, &[1], expected, RecoveryMode::GoOn, apply).unwrap();
+        assert_eq!(recovered.last, written);
+        assert_eq!(recovered.cut.map(|cut| cut.offset), Some(behind));
+    }
+
+    #[test]
     fn a_seal_torn_before_the_next_file_began_is_no_damage() {
         let (io, dir) = (FaultIo::new(1), Path::new("/node"));
         io.create_dir_all(dir).unwrap();

@@ -5,6 +5,9 @@
 //! or beyond the end of the file. So in a record that a crash tore, at least one sector, or the end of the file, is as it was
 //! before. If none is, the whole record was written, and it was damaged later.
 //!
+//! The seal that a record overwrites may end with a sector. Then it may be whole, and what follows it the rest of the torn record: no
+//! record ever follows a seal.
+//!
 //! Every batch is longer than a seal, so a shorter remainder at the end of a file was never a whole batch.
 use super::record;
 use std::ops::Range;
@@ -62,6 +65,12 @@ pub fn by_crash(torn: &TornRange<'_>, log: u64, last: u64) -> bool {
         to = end;
     }
     let seal = seal(log, last);
+    let in_front = from
+        .checked_sub(seal.len())
+        .map(|start| &bytes[start..from]);
+    if from.is_multiple_of(SECTOR) && in_front == Some(&seal[..]) {
+        return true;
+    }
     let before = |at: usize| seal.get(at - from).copied().unwrap_or(0);
     let mut start = from;
     while start < to {
@@ -147,6 +156,25 @@ mod tests {
             prop_assume!(alone > 8 || at + 8 < flipped.len());
             prop_assert!(!by_crash(&torn, LOG, 1), "bit {bit} of byte {at}");
             prop_assert!(!is_seal(&torn, LOG, 1));
+        }
+
+        #[test]
+        fn what_follows_a_whole_seal_at_the_end_of_a_sector_is_a_torn_record(sectors in 1usize..4, second in 40usize..3000) {
+            // The seal begins 32 bytes before the end of a sector, and so does the record that overwrites it.
+            let first = sectors * SECTOR - record::SEAL_BYTES - 32 - record::HEADER;
+            let (whole, from) = two(first, second);
+            let behind = from + record::SEAL_BYTES;
+            prop_assert_eq!(behind % SECTOR, 0);
+            let mut torn = whole.clone();
+            torn[from..behind].copy_from_slice(&seal(LOG, 1));
+            let range = TornRange::new(&torn, behind..torn.len());
+            prop_assert!(by_crash(&range, LOG, 1));
+            // Behind anything else, and elsewhere, it is not.
+            torn[from] ^= 1;
+            let range = TornRange::new(&torn, behind..torn.len());
+            let alone = torn.len() - torn.len() / SECTOR * SECTOR;
+            prop_assume!(alone > 8 || alone == 0);
+            prop_assert!(!by_crash(&range, LOG, 1));
         }
 
         #[test]
