@@ -65,7 +65,7 @@ inside() {
     local start=$SECONDS
     env -i HOME=/root USER=root TERM="${TERM:-dumb}" LANG=C.UTF-8 CARGO_TERM_COLOR=never \
       PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rust/bin \
-      ${CA:+SSL_CERT_FILE=$CA CARGO_HTTP_CAINFO=$CA} \
+      ${CA:+SSL_CERT_FILE=$CA CARGO_HTTP_CAINFO=$CA PIP_CERT=$CA} \
       FOREBAY_REQUIRE_FUSE=1 FOREBAY_REQUIRE_PROGRAMS=1 FOREBAY_REQUIRE_MPI=1 FOREBAY_REQUIRE_SLURM=1 \
       FOREBAY_REQUIRE_HOSTS=1 ${LOOP:+FOREBAY_REQUIRE_DISK=1} \
       bash -c "$command" </dev/null || code=$?
