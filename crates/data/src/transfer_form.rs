@@ -13,7 +13,7 @@
 //! It is not kept, so it has no version (that of all requests is `forebay_proto::VERSION`), and the transport's checksums are its own.
 //!
 //! Invariants: stored bytes leave only after their checksums were right, as raw ones do. A piece is sent in this form only if that is
-//! shorter than its raw bytes by at least one in [`MIN_SAVING_DIVISOR`]. Whatever a peer sends, decoding ends, in an error or with some bytes;
+//! shorter than its raw bytes by at least one in 16. Whatever a peer sends, decoding ends, in an error or with some bytes;
 //! it reads and writes nothing outside.
 use crate::buffer_pool::PooledBuffer;
 use crate::container::{Container, EncodedParts};
