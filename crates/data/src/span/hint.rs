@@ -4,7 +4,7 @@
 //! bits 0..3   codec: 0 auto, 1 raw, 2 xor, 3 field, 4 zstd, 5 lz4, 6 pco
 //! bits 3..6   element: 0 not said, 1 f32, 2 f64, 3 bf16, 4 f16
 //! bits 6..12  stride, numbers: 0 not said
-//! bits 12..16 reference points: n, 2^(n-1) of them, or more that are no power of two; 0 not said
+//! bits 12..16 reference points: n stands for 2^(n-1), the greatest such number that is not above what was said; 0 not said
 //! ```
 //! A stride that does not fit is not kept, nor the length of rows: both are guessed from the bytes then. A value that means nothing
 //! is taken for `auto`, because a hint never decides what bytes are.
@@ -12,7 +12,7 @@ use forebay_codec::hint::HintedCodec;
 use forebay_codec::{CodecHint, ElementType};
 
 const STRIDE_BITS: u32 = 6;
-/// More reference points are as good as so many, 2 to this power: a container of 1 MiB has no room for them.
+/// Binary logarithm of the most reference points that can be kept.
 const MAX_POINTS_LOG: u32 = 14;
 
 /// See the head of this file.

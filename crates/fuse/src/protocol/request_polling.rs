@@ -18,7 +18,7 @@ const MAX_MISSES: u32 = 4;
 /// Length of the pause, in requests.
 const REQUESTS_WITHOUT_POLLING: u32 = 128;
 
-/// For an answer that takes so much longer than the processor works on it, the thread has slept.
+/// The thread has slept if an answer takes so much longer than the processor time that it takes.
 const MIN_SLEEP: Duration = Duration::from_micros(10);
 
 /// Finds out whether the thread sleeps while it answers a request.

@@ -169,7 +169,7 @@ mod tests {
             torn[from..behind].copy_from_slice(&seal(LOG, 1));
             let range = TornRange::new(&torn, behind..torn.len());
             prop_assert!(by_crash(&range, LOG, 1));
-            // Behind anything else, and elsewhere, it is not.
+            // Behind anything else it is not.
             torn[from] ^= 1;
             let range = TornRange::new(&torn, behind..torn.len());
             let alone = torn.len() - torn.len() / SECTOR * SECTOR;
