@@ -9,6 +9,7 @@ pub mod mutation;
 pub mod prerequisites;
 pub mod random;
 pub mod seeds;
+pub mod stopped;
 pub mod tree_compare;
 pub mod turns;
 pub mod wait;

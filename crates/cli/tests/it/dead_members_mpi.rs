@@ -5,6 +5,7 @@
 use crate::common::mpi::{N, logs, mpirun, open_mpi, place, server};
 use crate::common::{Place, command, forebay};
 use forebay_node::processes;
+use forebay_testkit::stopped::stop_process;
 use forebay_testkit::wait::{LIMIT, until_or};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -71,10 +72,6 @@ fn until(place: &Place, what: &str, done: impl Fn() -> bool) {
     until_or(LIMIT, || format!("{what}\n{}", logs(place)), done);
 }
 
-fn signal(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
-}
-
 /// Whether server `k` counts server `other` as dead.
 fn is_dead(place: &Place, k: usize, other: usize) -> bool {
     let (code, out, _) = forebay(&["status", &place.text(&format!("n{k}")), "--json"]);
@@ -101,13 +98,14 @@ fn a_server_that_was_declared_dead_and_runs_again_stops_serving_and_ends() {
     let Some(launcher) = start(&place) else {
         return;
     };
-    let pid = server(&place, 2);
-    signal(pid, Signal::STOP);
+    let number = server(&place, 2);
+    let pid = Pid::from_raw(number as i32).unwrap();
+    stop_process(pid);
     until(&place, "the others declare it dead", || {
         (0..N).filter(|k| *k != 2).all(|k| is_dead(&place, k, 2))
     });
-    signal(pid, Signal::CONT);
-    until(&place, "it ends", || !processes::is_alive(pid));
+    kill_process(pid, Signal::CONT).unwrap();
+    until(&place, "it ends", || !processes::is_alive(number));
     let log = std::fs::read_to_string(place.path("n2/log")).unwrap();
     assert!(log.contains("declared this server dead"), "{log}");
     // Nothing lands in the bare directory: what it had mounted answers with an error.
@@ -130,14 +128,15 @@ fn umount_ends_a_server_that_is_stopped_by_a_signal_too() {
     let Some(launcher) = start(&place) else {
         return;
     };
-    let pid = server(&place, 1);
-    signal(pid, Signal::STOP);
+    let number = server(&place, 1);
+    let pid = Pid::from_raw(number as i32).unwrap();
+    stop_process(pid);
     until(&place, "the others declare it dead", || {
         is_dead(&place, 3, 1)
     });
     let (code, out, err) = forebay(&["umount", &place.text("n3")]);
     assert_eq!(code, 0, "{out}{err}{}", logs(&place));
-    assert!(!processes::is_alive(pid), "{out}{err}");
+    assert!(!processes::is_alive(number), "{out}{err}");
     end(&place, launcher);
 }
 

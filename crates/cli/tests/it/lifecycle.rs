@@ -129,7 +129,7 @@ fn a_service_that_a_signal_stops_is_ended_when_forced() {
     std::fs::write(place.path("m/kept"), "kept").unwrap();
     let pid = place.pid();
     let process = rustix::process::Pid::from_raw(pid as i32).unwrap();
-    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    forebay_testkit::stopped::stop_process(process);
     let store = place.store();
     assert_fails(
         &forebay(&["umount", &store]),

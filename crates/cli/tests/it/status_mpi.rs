@@ -139,7 +139,7 @@ fn a_server_that_is_stopped_is_missing_and_then_dead_and_the_others_are_shown() 
     let before = status(&place, 0);
     let pid = before["processes"][3]["pid"].as_u64().unwrap();
     let pid = Pid::from_raw(pid as i32).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
+    forebay_testkit::stopped::stop_process(pid);
     let until = Instant::now() + LONG;
     let dead = loop {
         let now = status(&place, 1);

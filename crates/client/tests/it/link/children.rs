@@ -3,6 +3,8 @@ use forebay_client::link::SOCKET_VARIABLE;
 use forebay_client::{Client, LockMode, LockRange, OpenOptions};
 use forebay_testkit::prerequisites::skip;
 use forebay_testkit::random::{Random, seeded_bytes};
+use forebay_testkit::stopped::stop_process;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -72,23 +74,12 @@ impl JobProcess {
         }
     }
 
-    pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
-        if signal == rustix::process::Signal::STOP {
-            // A thread that runs just now is stopped a moment later.
-            forebay_testkit::wait::until("all its threads are stopped", || self.is_stopped());
-        }
+    pub fn stop(&self) {
+        stop_process(Pid::from_child(&self.child));
     }
 
-    fn is_stopped(&self) -> bool {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        threads.flatten().all(|thread| {
-            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            // The state follows the name, which is in brackets.
-            stat.rsplit_once(')')
-                .is_some_and(|(_, rest)| rest.starts_with(" T"))
-        })
+    pub fn resume(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 
     pub fn kill(&mut self) {

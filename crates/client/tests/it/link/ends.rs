@@ -8,7 +8,6 @@ use forebay_testkit::random::Random;
 use forebay_testkit::seeds::count;
 use forebay_testkit::turns;
 use forebay_testkit::wait::until;
-use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -132,12 +131,12 @@ fn a_stopped_client_hinders_nobody_and_goes_on_after_longer_than_the_deadline() 
     for _ in 0..5 {
         writer.line().unwrap();
     }
-    writer.signal(Signal::STOP);
+    writer.stop();
     std::thread::sleep(4 * deadline);
     for n in 0..20 {
         own.write(format!("/{n}"), b"others go on").unwrap();
     }
-    writer.signal(Signal::CONT);
+    writer.resume();
     // All that was in the pipe, and more.
     for _ in 0..200 {
         writer.line().expect("it goes on");

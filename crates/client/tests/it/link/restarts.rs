@@ -8,7 +8,6 @@ use forebay_server::Config;
 use forebay_testkit::turns;
 use forebay_testkit::wait::until;
 use rustix::io::Errno;
-use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -62,7 +61,7 @@ fn a_stopped_server_is_an_error_and_one_that_goes_on_serves() {
     let mut server = JobProcess::start("serve", nowhere.path());
     let client = Client::connect(server.line().unwrap()).unwrap();
     let file = client.create("/f").unwrap();
-    server.signal(Signal::STOP);
+    server.stop();
     let begun = Instant::now();
     let errors = [
         client.metadata("/f").unwrap_err(),
@@ -73,7 +72,7 @@ fn a_stopped_server_is_an_error_and_one_that_goes_on_serves() {
         assert!(error.to_string().contains("is stopped"), "{error}");
     }
     assert!(begun.elapsed() < Duration::from_secs(20));
-    server.signal(Signal::CONT);
+    server.resume();
     until("it serves again", || client.metadata("/f").is_ok());
     file.write_at(b"y", 0).unwrap();
     // Killed: at once, not after a deadline.

@@ -355,7 +355,7 @@ fn stopped() {
         let pid = Pid::from_raw(pid).expect("a process");
         // It may still wait for the reply to its own request.
         std::thread::sleep(Duration::from_millis(300));
-        kill_process(pid, Signal::STOP).expect("it runs");
+        forebay_testkit::stopped::stop_process(pid);
         // Sent while it still counts as alive; it reads them when it goes on.
         for _ in 0..10 {
             assert_eq!(own.send(1, Message::new("late")), Ok(()));
