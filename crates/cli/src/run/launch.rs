@@ -52,6 +52,7 @@ struct LaunchedServers {
     locations: Vec<MemberLocation>,
     /// The launcher's name.
     name: String,
+    launcher: Launcher,
     /// The path of this program, which is the same on all hosts.
     program: String,
     /// How many servers there are to be.
@@ -110,6 +111,7 @@ pub fn start(
         reports: Reports::read(ended, output)?,
         locations: Vec::new(),
         name,
+        launcher,
         program: program.display().to_string(),
         servers,
         hosts: hosts.unwrap_or_default(),
@@ -377,7 +379,9 @@ impl LaunchedServers {
             }
             if !stopped && self.reports.any(|r| matches!(r, ServerReport::Stopped(_))) {
                 stopped = true;
-                end = end.min(Instant::now() + STOPPED_LAUNCHER_LIMIT);
+                if !self.servers_wait_for_steps() {
+                    end = end.min(Instant::now() + STOPPED_LAUNCHER_LIMIT);
+                }
             }
             match self.child.try_wait() {
                 Ok(Some(_)) => return true,
@@ -393,6 +397,13 @@ impl LaunchedServers {
                 Ok(None) => self.reports.wait_for_news(end),
             }
         }
+    }
+
+    /// Whether servers that have stopped keep their mounts until the command's Slurm steps have ended, up to their own limit. Ended
+    /// before, they would leave bare directories to tasks that still write.
+    fn servers_wait_for_steps(&self) -> bool {
+        let early = |report: &ServerReport| matches!(report, ServerReport::Stopping { .. });
+        self.launcher == Launcher::Srun && self.reports.any(early)
     }
 
     fn signal(&self, signal: Signal) {

@@ -260,6 +260,11 @@ fn a_server_that_stops_first_ends_the_step_and_no_line_lands_below_the_mount() {
         said.contains("stops while the command runs (asked to)"),
         "{said}"
     );
+    // What Slurm has for the step hangs until `run` has given up asking for its end, and waits for its servers.
+    let hangs = format!(
+        "held=$(pgrep -f '^slurmstepd: .[0-9]*[.]1.'); kill -STOP $held; {forced} & sleep 20; kill -CONT $held; wait $!"
+    );
+    no_line_is_lost(&slurm, &place, Step::Writes, &hangs);
     // The step is on its way at that moment, at different points of it.
     for pause in ["0", "0.1"] {
         let forced = format!("sleep {pause}; {forced}");

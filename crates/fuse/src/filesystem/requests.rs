@@ -18,7 +18,7 @@ use crate::recording::CallInfo;
 use bytes::Bytes;
 use forebay_client::team_ioctl::wire::COMMAND;
 use forebay_server::delegate::KernelLease;
-use forebay_server::{Attr, Fid, Kind, SpaceTotals};
+use forebay_server::{Attr, Fid, Kind, SetTime, SpaceTotals};
 use forebay_trace::Action;
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -111,6 +111,11 @@ impl Handler for Filesystem {
         if !set.hands_over_time && self.ctx.caches.calls(req.pid) {
             let own = self.ctx.own_change(req.fid, set.set.size.is_some());
             return reply.answer(own.map(|attr| self.ctx.policy.shown(attr)));
+        }
+        if let Some(SetTime::At(mtime)) = set.set.mtime
+            && self.ctx.policy.write_back.is_on()
+        {
+            self.ctx.delegate.write_back.observe_kernel_time(mtime);
         }
         if set.hands_over_time && self.ctx.policy.write_back.is_on() {
             let take = || attrs::take_time(&self.ctx.delegate, req.fid, &set);

@@ -7,6 +7,7 @@ use super::combine::RequestCombiner;
 use super::deferred_close::DeferredCloses;
 use super::directory_paths::DirectoryPaths;
 use super::handles::OpenFileTable;
+use super::kernel_clock::KernelClock;
 use super::kernel_leases::{KernelLeases, LeasedPart, ProgramThread};
 use super::open_file::OpenFile;
 use super::traffic::TrafficCounters;
@@ -38,6 +39,8 @@ pub(super) struct DelegateContext {
     pub deferred_closes: Arc<DeferredCloses>,
     /// Names opens and commits at their owners.
     pub tokens: Counter,
+    /// Times of changes in a service of one member.
+    pub kernel_clock: KernelClock,
     /// What this node's kernel may keep for a while.
     pub kernel_leases: KernelLeases,
     /// Files of which reads are noted (`page_drops`).
@@ -68,10 +71,10 @@ impl DelegateContext {
     }
 
     /// The time that a change made here has. Of one member it is what the kernel takes for files, which keeps the times of those that it
-    /// knows itself: it names none for a change within the tick of the one before.
+    /// knows itself.
     pub fn now(&self) -> Time {
         match self.members() {
-            1 => Time::last_tick(),
+            1 => self.kernel_clock.now(),
             _ => Time::now(),
         }
     }

@@ -27,6 +27,7 @@
 //! | `DeferredCloses` | `deferred_close` | work that closes could not finish, and when it is retried |
 //! | `DirectoryPaths` | `directory_paths` | where directories are, for codec hints by path |
 //! | `ChangeCounters` | `change_counters` | when bytes that other processes keep of files may be old |
+//! | `KernelClock` | `kernel_clock` | the time of a change where the kernel stamps some changes itself |
 //! | `KernelLeases` | `kernel_leases` | what this node's kernel may keep because its owner leased it |
 //! | `RequestCombiner` | `combine` | requests of this node that ask another member the same thing at once |
 //! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
@@ -60,6 +61,7 @@ mod file_map;
 mod folding;
 mod handles;
 mod intervals;
+mod kernel_clock;
 mod kernel_leases;
 mod kernel_pages;
 mod locate;
@@ -107,6 +109,7 @@ use forebay_storage::Durability;
 pub use handles::Handle;
 use handles::OpenFileTable;
 use intervals::INTERVAL_MEMORY;
+use kernel_clock::KernelClock;
 use kernel_leases::KernelLeases;
 pub use kernel_leases::{KernelLease, LeasedPart, ProgramThread, RequestOrigin};
 pub use kernel_pages::{DirectWriteFollowUp, KernelPages, MountCaches};
@@ -182,6 +185,7 @@ impl Delegate {
             counters: counters.clone(),
             deferred_closes: Arc::default(),
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
+            kernel_clock: KernelClock::default(),
             kernel_leases: KernelLeases::default(),
             noted_files: AtomicUsize::default(),
             changes,

@@ -117,6 +117,11 @@ impl WriteBackCalls {
         self.writer.fallocate(&open.file, what, offset, len, None)
     }
 
+    /// Takes note of a time that the kernel gives a file: changes made from now on are not before it.
+    pub fn observe_kernel_time(&self, time: Time) {
+        self.ctx.kernel_clock.observe(time);
+    }
+
     /// The kernel's time of the last change of a file that is open for writing. Published with the bytes, by the flush, fsync or release
     /// that follows. Answers the attributes as this node sees them.
     ///

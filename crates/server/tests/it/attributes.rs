@@ -1,6 +1,6 @@
 //! Size, times and set-id bits as the writing node and the others see them.
 use crate::common::*;
-use forebay_server::delegate::Fallocate;
+use forebay_server::delegate::{Fallocate, WriteOrigin};
 use forebay_server::{Caller, SetAttr, SetTime, Time};
 
 #[test]
@@ -28,6 +28,28 @@ fn a_time_set_after_the_writes_outlives_their_commit() {
     here.release(handle).unwrap();
     assert_eq!(here.names.getattr(fid).unwrap().mtime, then);
     assert_eq!(there.names.getattr(fid).unwrap().mtime, then);
+}
+
+/// The kernel's times are finer than its ticks, by which writes past its page cache are stamped here.
+#[test]
+fn a_write_past_the_kernels_cache_is_not_before_what_the_kernel_has_stamped() {
+    let dir = scratch();
+    let service = start(&dir, config(1));
+    let here = service.delegate(0);
+    let (fid, handle) = create(&here, "f");
+    for _ in 0..100 {
+        let stamped = Time::now();
+        here.write_back.observe_kernel_time(stamped);
+        let taken = here.write_back.set_kernel_mtime(handle, stamped).unwrap();
+        assert_eq!(taken.mtime, stamped);
+        here.flush(handle).unwrap();
+        let past_cache = WriteOrigin::Placed(ROOT);
+        here.write_back
+            .write(handle, 0, b"data", past_cache)
+            .unwrap();
+        assert!(here.names.getattr(fid).unwrap().mtime >= stamped);
+    }
+    here.release(handle).unwrap();
 }
 
 #[test]
