@@ -17,9 +17,11 @@
 //!   upon which the kernel does without it.
 
 mod arguments;
+mod caller_processor;
 mod dispatch;
 #[cfg(test)]
 mod fuzz;
+mod kept_reply;
 mod kernel_config;
 mod opcode;
 mod readers;

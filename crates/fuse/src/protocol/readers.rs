@@ -5,7 +5,8 @@
 //! reader, although the first is about to read. So there is only one reader
 //! - for many small writes in a row;
 //! - for a single caller ([`SingleCallerDetector`]). For this one the reader also polls before it blocks
-//!   ([`RequestPolling`](super::request_polling::RequestPolling)).
+//!   ([`RequestPolling`](super::request_polling::RequestPolling)), or takes turns with the caller on one processor
+//!   ([`CallerProcessor`](super::caller_processor::CallerProcessor)).
 //!
 //! The other threads are parked ([`ReadingThreads`]). One of them is called
 //! - at each request in any other case, so that soon all threads read again;
@@ -13,6 +14,7 @@
 //!   ([`BacklogDetector`]).
 //!
 //! A thread that has answered is parked again if one reader is enough and another thread reads.
+use super::caller_processor::IdleReplies;
 use super::opcode;
 use super::reading_threads::ReadingThreads;
 use super::single_caller::SingleCallerDetector;
@@ -33,6 +35,7 @@ const MIN_BUSY_LOOKS: u32 = 4;
 pub(super) struct RequestReaders {
     pub threads: ReadingThreads,
     callers: SingleCallerDetector,
+    pub idle_replies: IdleReplies,
     /// Small writes in a row.
     in_a_row: AtomicU32,
 }
@@ -104,11 +107,12 @@ impl RequestReaders {
     }
 
     /// Called when a thread has answered. Returns when it should read again; then it counts as a reader. `false`: the mount has ended.
-    pub fn answered(&self) -> bool {
+    /// `one_waits`: whether a request waits to be read.
+    pub fn answered(&self, one_waits: impl Fn() -> bool) -> bool {
         if !self.one_is_enough() {
             self.threads.begin();
         } else if !self.threads.begin_alone() {
-            return self.threads.park();
+            return self.threads.park(one_waits);
         }
         true
     }
@@ -188,14 +192,14 @@ mod tests {
     fn with_one_parked(others: u32, test: impl FnOnce(&RequestReaders, &dyn Fn() -> bool)) {
         let readers = RequestReaders::default();
         (0..MIN_SMALL_WRITES).for_each(|_| write(&readers));
-        assert!(readers.answered(), "nobody else reads");
+        assert!(readers.answered(|| true), "nobody else reads");
         (0..others).for_each(|_| readers.threads.begin());
         let (send, woken) = channel();
         std::thread::scope(|scope| {
             // Also if the test fails.
             let _end = EndOnDrop(&readers);
             let readers = &readers;
-            scope.spawn(move || send.send(readers.answered()).unwrap());
+            scope.spawn(move || send.send(readers.answered(|| true)).unwrap());
             while readers.threads.parked() == 0 {
                 std::thread::yield_now();
             }

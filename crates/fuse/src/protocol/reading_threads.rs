@@ -3,8 +3,8 @@
 //!
 //! A parked thread begins to read
 //! - when it is called ([`ReadingThreads::call`]): whoever took a request thinks that one more should read;
-//! - when nobody reads, and nobody has come back from answering within [`WATCH_INTERVAL`]: one of the parked threads, the *watch*,
-//!   looks for that while there are requests.
+//! - when a request waits, nobody reads, and nobody has come back from answering within [`WATCH_INTERVAL`]: one of the parked threads,
+//!   the *watch*, looks for that while there are requests.
 //!
 //! # Invariants
 //! - A thread counts in `reading` while it reads, and not while it answers.
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 /// Between two looks of the watch.
-const WATCH_INTERVAL: Duration = Duration::from_millis(10);
+pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(2);
 /// After this many checks without a request the watch sleeps until there is one.
-const IDLE_CHECKS: u32 = 10;
+const IDLE_CHECKS: u32 = 50;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -66,6 +66,11 @@ impl ReadingThreads {
         last
     }
 
+    /// Whether no thread reads: all that do not wait to be called are answering.
+    pub fn nobody_reads(&self) -> bool {
+        self.reading.load(SeqCst) == 0
+    }
+
     /// How many threads are parked.
     pub fn parked(&self) -> usize {
         self.parked.load(SeqCst)
@@ -96,8 +101,9 @@ impl ReadingThreads {
         self.watch_woken.notify_all();
     }
 
-    /// Returns once this thread should read; it counts as reading then. `false`: the mount has ended.
-    pub fn park(&self) -> bool {
+    /// Returns once this thread should read; it counts as reading then. `false`: the mount has ended. `one_waits`: whether a request
+    /// waits to be read; called when nobody has read for a [`WATCH_INTERVAL`].
+    pub fn park(&self, one_waits: impl Fn() -> bool) -> bool {
         let mut parking = self.parking.lock();
         parking.parked += 1;
         self.parked.store(parking.parked, SeqCst);
@@ -107,7 +113,7 @@ impl ReadingThreads {
                 continue;
             }
             parking.watched = true;
-            let stuck = self.watch(&mut parking);
+            let stuck = self.watch(&mut parking, &one_waits);
             parking.watched = false;
             if stuck {
                 break;
@@ -124,8 +130,13 @@ impl ReadingThreads {
         !parking.ended
     }
 
-    /// Looks now and then whether somebody reads, until this thread is woken. `true`: nobody does, nor has come back since the last look.
-    fn watch(&self, parking: &mut MutexGuard<'_, ParkedThreads>) -> bool {
+    /// Looks now and then whether somebody reads, until this thread is woken. `true`: a request waits, and nobody reads, nor has come back
+    /// since the last look.
+    fn watch(
+        &self,
+        parking: &mut MutexGuard<'_, ParkedThreads>,
+        one_waits: impl Fn() -> bool,
+    ) -> bool {
         let (mut seen, mut looks) = (self.taken.load(SeqCst), 0);
         while self
             .watch_woken
@@ -138,7 +149,7 @@ impl ReadingThreads {
                 return false;
             } else if taken != seen {
                 (seen, looks) = (taken, 0);
-            } else if self.reading.load(SeqCst) == 0 {
+            } else if self.reading.load(SeqCst) == 0 && one_waits() {
                 return true;
             } else if looks < IDLE_CHECKS {
                 looks += 1;
@@ -179,7 +190,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..parked {
                 let (threads, send) = (&threads, send.clone());
-                scope.spawn(move || send.send(threads.park()).unwrap());
+                scope.spawn(move || send.send(threads.park(|| true)).unwrap());
             }
             while threads.parked() < parked {
                 std::thread::yield_now();

@@ -8,6 +8,7 @@
 //! open        | handle 8 | flags 4 | 0 4 |            create: entry, open
 //! directory   | inode 8 | where the next begins 8 | name length 4 | type 4 | name, zeros to 8 |   any number of times
 //! ```
+use super::kept_reply::is_kept;
 use super::types::{FileHandle, FopenFlags};
 use bytes::Bytes;
 use forebay_server::{Attr, Fid, Kind, SpaceTotals};
@@ -28,6 +29,15 @@ const MAX_FIELDS: usize = ENTRY + 16;
 const BLOCK_SIZE: u32 = 4096;
 /// The longest name, bytes.
 const MAX_NAME_LEN: u32 = 255;
+
+/// What becomes of a reply: the kernel takes it, or wants none any more.
+pub(super) fn log_refused(written: rustix::io::Result<usize>) {
+    match written {
+        // ENOENT: the request was given up meanwhile; ENODEV: the mount has ended.
+        Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+        Err(error) => tracing::warn!(%error, "the kernel refused an answer"),
+    }
+}
 
 /// The right and duty to answer one request. Dropped, it has answered `EIO`.
 #[derive(Debug)]
@@ -53,6 +63,9 @@ impl PendingReply {
         head[..4].copy_from_slice(&(len as u32).to_ne_bytes());
         head[4..8].copy_from_slice(&(-errno).to_ne_bytes());
         head[8..].copy_from_slice(&self.unique.to_ne_bytes());
+        if is_kept(self.unique, &[&head, parts[0], parts[1]]) {
+            return;
+        }
         let written = match (parts[0], parts[1]) {
             // Numbers alone, as the answer to each write: one buffer, and no list of parts.
             (numbers, []) if numbers.len() <= MAX_FIELDS => {
@@ -66,11 +79,7 @@ impl PendingReply {
                 rustix::io::writev(&self.device, &all)
             }
         };
-        match written {
-            // ENOENT: the request was given up meanwhile; ENODEV: the mount has ended.
-            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
-            Err(error) => tracing::warn!(%error, "the kernel refused an answer"),
-        }
+        log_refused(written);
     }
 
     pub fn error(mut self, errno: Errno) {

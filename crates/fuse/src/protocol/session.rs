@@ -1,6 +1,8 @@
 //! A connection to the kernel: what both agree on at its start, the threads that read requests, its end, and notices.
 use super::arguments::{Arguments, request};
+use super::caller_processor::CallerProcessor;
 use super::dispatch::{Handler, dispatch};
+use super::kept_reply::keep_reply;
 use super::kernel_config::{ARGUMENTS, KernelConfig, MAJOR};
 use super::opcode;
 use super::readers::{BacklogDetector, RequestReaders};
@@ -215,7 +217,7 @@ impl<H: Handler> AnsweringThread<H> {
     fn answer_all(&self) -> io::Result<()> {
         let mut buffer = vec![0; self.buffer];
         while let Some(bytes) = next(&self.device, &mut buffer)? {
-            if !self.answer(bytes, |_, _, _| ())? {
+            if !self.answer(bytes, |_, _, _| None::<fn(&dyn Fn())>)? {
                 break;
             }
         }
@@ -231,28 +233,54 @@ impl<H: Handler> AnsweringThread<H> {
 
     fn read_unless_parked(&self, readers: &RequestReaders) -> io::Result<()> {
         let (mut buffer, mut looks) = (vec![0; self.buffer], BacklogDetector::default());
-        let mut polling = RequestPolling::default();
+        let (mut polling, mut processor) = (RequestPolling::default(), CallerProcessor::new());
         readers.threads.begin();
         loop {
             let one_asks = readers.one_asks();
-            if one_asks {
+            if one_asks && !processor.is_shared() {
                 let since = Instant::now();
                 polling.poll(|| since.elapsed(), || self.is_asked());
             }
             let Some(bytes) = next(&self.device, &mut buffer)? else {
                 break;
             };
-            let took = |opcode, caller, arguments: &[u8]| {
-                readers.request_taken(&mut looks, (opcode, caller), arguments, || self.is_asked());
-            };
+            processor.request_taken();
             let timer = (one_asks && is_read(bytes)).then(AnswerTimer::start);
+            let has_slept = || timer.as_ref().is_some_and(AnswerTimer::has_slept);
+            let (looks, processor) = (&mut looks, &mut processor);
+            let took = move |opcode, caller, arguments: &[u8]| {
+                readers.request_taken(looks, (opcode, caller), arguments, || self.is_asked());
+                let threads = &readers.threads;
+                let alone = readers.one_asks() && threads.nobody_reads() && threads.parked() > 0;
+                let shares = alone && processor.serves(caller, &readers.idle_replies);
+                let processor = shares.then_some(processor)?;
+                Some(move |send: &dyn Fn()| match has_slept() {
+                    true => send(),
+                    false => {
+                        let send_and_yield = || {
+                            send();
+                            readers.idle_replies.sent();
+                            rustix::thread::sched_yield();
+                            !self.is_asked()
+                        };
+                        processor.send(send_and_yield, &readers.idle_replies);
+                    }
+                })
+            };
             let goes_on = self.answer(bytes, took)?;
-            polling.answered(timer.is_some_and(|timer| timer.has_slept()));
-            if !goes_on || !readers.answered() {
+            polling.answered(has_slept());
+            if !goes_on || !readers.answered(|| self.one_waits(readers)) {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// The same, where no thread has read for a while: one may be kept from running.
+    fn one_waits(&self, readers: &RequestReaders) -> bool {
+        let waits = self.is_asked();
+        readers.idle_replies.end(waits);
+        waits
     }
 
     /// Whether a request waits to be read.
@@ -261,9 +289,13 @@ impl<H: Handler> AnsweringThread<H> {
         matches!(rustix::event::poll(&mut fds, Some(&NO_TIME)), Ok(1..))
     }
 
-    /// Has a request answered. Before that `took` is called with its opcode, the calling thread and its arguments. `false`: it was the
-    /// last one.
-    fn answer(&self, bytes: &[u8], took: impl FnOnce(u32, u32, &[u8])) -> io::Result<bool> {
+    /// Has a request answered. Before that `took` is called with its opcode, the calling thread and its arguments; what it returns sends
+    /// the reply once all else is done. `false`: it was the last one.
+    fn answer<S: FnOnce(&dyn Fn())>(
+        &self,
+        bytes: &[u8],
+        took: impl FnOnce(u32, u32, &[u8]) -> Option<S>,
+    ) -> io::Result<bool> {
         let Some((opcode, head, arguments)) = request(bytes) else {
             return Err(io::Error::other("the kernel sent what is no request"));
         };
@@ -271,9 +303,13 @@ impl<H: Handler> AnsweringThread<H> {
             PendingReply::new(head.unique, &self.device).give(&[]);
             return Ok(false);
         }
-        took(opcode, head.pid, arguments);
+        let send = took(opcode, head.pid, arguments);
         let (handler, owner) = (&*self.handler, self.owner);
-        dispatch(handler, &self.device, opcode, &head, arguments, owner);
+        let answer = || dispatch(handler, &self.device, opcode, &head, arguments, owner);
+        match send {
+            Some(send) => keep_reply(head.unique, &self.device, answer, send),
+            None => answer(),
+        }
         Ok(true)
     }
 }

@@ -303,6 +303,11 @@ fn reads(pid: u32) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
+/// So many requests, and the reads by which the server finds out where their caller runs: one in eight replies at most.
+fn with_looks(requests: u64) -> u64 {
+    requests + requests / 8
+}
+
 #[test]
 fn a_path_that_nobody_changes_is_looked_up_by_its_last_name_only() {
     let _turn = turns::exclusive();
@@ -328,7 +333,7 @@ fn a_path_that_nobody_changes_is_looked_up_by_its_last_name_only() {
     let asked = reads(h.server_pid()) - before;
     eprintln!("{FILES} files: {asked} requests in {:?}", begin.elapsed());
     assert!(
-        asked <= FILES * 3 / 2 + anew,
+        asked <= with_looks(FILES * 3 / 2) + anew,
         "{asked} requests, {anew} of them for leases"
     );
     // A create asks for the attributes of its directory, which the last one has changed, looks the name up, makes the file, and
@@ -344,7 +349,7 @@ fn a_path_that_nobody_changes_is_looked_up_by_its_last_name_only() {
         begin.elapsed()
     );
     assert!(
-        asked <= FILES * 11 / 2 + anew,
+        asked <= with_looks(FILES * 11 / 2) + anew,
         "{asked} requests to make files, {anew} of them for leases"
     );
 }
