@@ -27,6 +27,7 @@ use std::io::Read;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+use std::sync::mpsc::channel;
 
 /// After this many replies it is looked again where the caller runs, which takes as long as an answer.
 const REPLIES_PER_LOOK: u32 = 64;
@@ -38,10 +39,19 @@ const MAX_PAUSE: u32 = 1 << 16;
 
 /// Whether threads of this process can leave the idle policy.
 static CAN_LEAVE_IDLE: LazyLock<bool> = LazyLock::new(|| {
-    let can = || set_policy(0, libc::SCHED_IDLE) && set_policy(0, libc::SCHED_OTHER);
-    // If it cannot, this thread alone keeps the policy.
-    let thread = std::thread::Builder::new().spawn(can);
-    thread.is_ok_and(|thread| thread.join().unwrap_or(false))
+    let (tell, number) = channel();
+    let (hold, held) = channel::<()>();
+    // It sleeps meanwhile, so it need not be let run in the idle policy. It is not waited for.
+    let probe = move || {
+        let told = tell.send(gettid().as_raw_nonzero().get());
+        told.is_ok() && held.recv().is_ok()
+    };
+    let started = std::thread::Builder::new().spawn(probe);
+    let number = started.ok().and_then(|_| number.recv().ok());
+    let can =
+        number.is_some_and(|n| set_policy(n, libc::SCHED_IDLE) && set_policy(n, libc::SCHED_OTHER));
+    drop(hold);
+    can
 });
 
 /// What the threads of a mount share of this. Only one of them sends a reply so at a time: the one that alone reads requests.
@@ -86,14 +96,18 @@ impl IdleReplies {
 
     /// Runs `work` in the idle policy.
     fn run_idle<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.is_sent.store(false, SeqCst);
         let own = gettid().as_raw_nonzero().get();
-        self.thread.store(own, SeqCst);
+        let entered = self.thread.compare_exchange(0, own, SeqCst, SeqCst);
+        if entered.is_err() {
+            // Another one is in it, which was kept from running.
+            return work();
+        }
+        self.is_sent.store(false, SeqCst);
+        self.was_late.store(false, SeqCst);
         set_policy(0, libc::SCHED_IDLE);
         let done = work();
         set_policy(0, libc::SCHED_OTHER);
-        // Another one may have begun while this one was kept from running.
-        let _ = self.thread.compare_exchange(own, 0, SeqCst, SeqCst);
+        self.thread.store(0, SeqCst);
         if self.was_late.swap(false, SeqCst) {
             self.begin_pause();
         } else if self.sent.fetch_add(1, Relaxed) == MAX_PAUSE {
@@ -152,6 +166,7 @@ impl CallerProcessor {
 
     /// The thread has a request, and may run on its usual processors again.
     pub fn request_taken(&mut self) {
+        self.is_shared = false;
         if let Some(usual) = self.usual.as_ref().filter(|_| self.is_bound) {
             // Fails only if all of them were taken from this process meanwhile.
             let _ = sched_setaffinity(None, usual);
@@ -199,12 +214,14 @@ impl CallerProcessor {
     /// work, and would take the caller that the reply wakes.
     fn join_caller(&mut self, shared: &IdleReplies) {
         self.replies = 0;
+        let ran = last_processor(self.caller);
         let usual = self.usual.as_ref();
         let is_usual = |at: &usize| *at < CpuSet::MAX_CPU && usual.is_some_and(|u| u.is_set(*at));
-        self.processor = last_processor(self.caller).filter(is_usual);
+        self.processor = ran.filter(is_usual);
         match self.processor {
             Some(at) => self.bind(at),
-            None if self.caller == 0 => {}
+            // It has ended.
+            None if ran.is_none() => {}
             None => shared.begin_pause(),
         }
     }
@@ -214,7 +231,7 @@ impl CallerProcessor {
         let mut its = CpuSet::new();
         its.set(processor);
         // Fails only if that was taken from this process meanwhile; then both may meet there another time.
-        self.is_bound = sched_setaffinity(None, &its).is_ok();
+        self.is_bound |= sched_setaffinity(None, &its).is_ok();
     }
 }
 

@@ -42,7 +42,8 @@ pub(super) fn keep_reply(
 /// Keeps the reply `parts` if it is the one to be kept; whether it is.
 pub(super) fn is_kept(unique: u64, parts: &[&[u8]]) -> bool {
     KEPT.with_borrow_mut(|kept| {
-        let is_it = kept.unique == Some(unique);
+        // If the handler panics, nobody sends what is kept.
+        let is_it = kept.unique == Some(unique) && !std::thread::panicking();
         if is_it {
             parts.iter().for_each(|part| kept.bytes.extend(*part));
         }

@@ -69,6 +69,11 @@ impl RequestReaders {
         self.callers.is_one()
     }
 
+    /// Whether the thread that answers the single caller is alone, and another one is parked that can watch it.
+    pub fn is_alone(&self) -> bool {
+        self.one_asks() && self.threads.nobody_reads() && self.threads.parked() > 0
+    }
+
     /// Whether one reader is enough.
     fn one_is_enough(&self) -> bool {
         self.in_a_row.load(Relaxed) >= MIN_SMALL_WRITES || self.callers.is_one()

@@ -153,6 +153,9 @@ impl ReadingThreads {
                 return true;
             } else if looks < IDLE_CHECKS {
                 looks += 1;
+            } else if self.reading.load(SeqCst) == 0 {
+                // Only a thread that reads can end the sleep below.
+                return true;
             } else {
                 self.quiet.store(true, SeqCst);
                 // Who takes a request after this look sees that it is quiet, and wakes the watch.
@@ -210,6 +213,23 @@ mod tests {
             assert!(threads.request_taken());
             assert!(woken());
             assert_eq!(threads.reading.load(SeqCst), 1);
+        });
+    }
+
+    #[test]
+    fn who_does_not_come_back_is_replaced_though_no_request_waits_for_long() {
+        let threads = ReadingThreads::default();
+        threads.begin();
+        let (send, woken) = channel();
+        std::thread::scope(|scope| {
+            let _end = EndOnDrop(&threads);
+            let parked = &threads;
+            scope.spawn(move || send.send(parked.park(|| false)).unwrap());
+            while threads.parked() == 0 {
+                std::thread::yield_now();
+            }
+            assert!(threads.request_taken());
+            assert!(woken.recv_timeout(LONG).unwrap());
         });
     }
 

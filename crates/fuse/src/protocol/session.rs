@@ -250,22 +250,23 @@ impl<H: Handler> AnsweringThread<H> {
             let (looks, processor) = (&mut looks, &mut processor);
             let took = move |opcode, caller, arguments: &[u8]| {
                 readers.request_taken(looks, (opcode, caller), arguments, || self.is_asked());
-                let threads = &readers.threads;
-                let alone = readers.one_asks() && threads.nobody_reads() && threads.parked() > 0;
-                let shares = alone && processor.serves(caller, &readers.idle_replies);
+                let shares = readers.is_alone() && processor.serves(caller, &readers.idle_replies);
                 let processor = shares.then_some(processor)?;
-                Some(move |send: &dyn Fn()| match has_slept() {
-                    true => send(),
-                    false => {
-                        let send_and_yield = || {
-                            send();
-                            readers.idle_replies.sent();
-                            rustix::thread::sched_yield();
-                            !self.is_asked()
-                        };
-                        processor.send(send_and_yield, &readers.idle_replies);
-                    }
-                })
+                // Others may have come while it was answered.
+                Some(
+                    move |send: &dyn Fn()| match has_slept() || !readers.is_alone() {
+                        true => send(),
+                        false => {
+                            let send_and_yield = || {
+                                send();
+                                readers.idle_replies.sent();
+                                rustix::thread::sched_yield();
+                                !self.is_asked()
+                            };
+                            processor.send(send_and_yield, &readers.idle_replies);
+                        }
+                    },
+                )
             };
             let goes_on = self.answer(bytes, took)?;
             polling.answered(has_slept());

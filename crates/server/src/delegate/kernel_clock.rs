@@ -19,7 +19,12 @@ pub(super) struct KernelClock {
 impl KernelClock {
     /// The time of a change made now.
     pub fn now(&self) -> Time {
-        Time::last_tick().max(*self.latest.lock())
+        let mut latest = self.latest.lock();
+        if *latest > Time::now() {
+            // The clock was set back.
+            *latest = Time::default();
+        }
+        Time::last_tick().max(*latest)
     }
 
     /// Takes note of a time that the kernel has given a file. One in the future was chosen by a program.
@@ -49,6 +54,9 @@ mod tests {
             ..fine
         };
         clock.observe(future);
+        assert!(clock.now() < future);
+        // The clock is set back by an hour.
+        *clock.latest.lock() = future;
         assert!(clock.now() < future);
     }
 }
