@@ -15,6 +15,7 @@
 //! - While a request is answered the thread has its usual policy and processors; threads that it starts inherit those.
 //! - In the idle policy it holds no lock, because the reply is kept until the handler has returned
 //!   ([`keep_reply`](super::kept_reply::keep_reply)).
+//! - A thread stays bound while it waits for its next request, also parked, and is not from the moment it has one.
 //! - As long as anybody else computes on that processor, the thread does not run, perhaps before the reply is sent. After one or two
 //!   [`WATCH_INTERVAL`]s the watch (`reading_threads`) ends its idle policy ([`IdleReplies::end`]). If the reply was not sent, or the next
 //!   request waited, the next [`FIRST_PAUSE`] replies, twice as many after each further time, are sent as usual. All this is done

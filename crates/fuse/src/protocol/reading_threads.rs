@@ -4,7 +4,7 @@
 //! A parked thread begins to read
 //! - when it is called ([`ReadingThreads::call`]): whoever took a request thinks that one more should read;
 //! - when a request waits, nobody reads, and nobody has come back from answering within [`WATCH_INTERVAL`]: one of the parked threads,
-//!   the *watch*, looks for that while there are requests.
+//!   the *watch*, looks for that while there are requests. Also without a waiting request once that has lasted for [`IDLE_CHECKS`] looks.
 //!
 //! # Invariants
 //! - A thread counts in `reading` while it reads, and not while it answers.
@@ -130,8 +130,8 @@ impl ReadingThreads {
         !parking.ended
     }
 
-    /// Looks now and then whether somebody reads, until this thread is woken. `true`: a request waits, and nobody reads, nor has come back
-    /// since the last look.
+    /// Looks now and then whether somebody reads, until this thread is woken. `true`: nobody does, nor has come back since the last look, and
+    /// a request waits, or that has lasted for [`IDLE_CHECKS`] looks.
     fn watch(
         &self,
         parking: &mut MutexGuard<'_, ParkedThreads>,

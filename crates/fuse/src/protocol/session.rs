@@ -277,7 +277,7 @@ impl<H: Handler> AnsweringThread<H> {
         Ok(())
     }
 
-    /// The same, where no thread has read for a while: one may be kept from running.
+    /// Whether a request waits where no thread has read for a while. If one is kept from running in the idle policy, that ends.
     fn one_waits(&self, readers: &RequestReaders) -> bool {
         let waits = self.is_asked();
         readers.idle_replies.end(waits);
