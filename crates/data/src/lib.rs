@@ -92,7 +92,7 @@ use parking_lot::Mutex;
 use poison::Poison;
 use ranges::{merge, subtract};
 use read::{LogReader, SentBytes};
-use reclaim::{ReclaimQueue, Reclaimer};
+use reclaim::{Punch, ReclaimQueue, Reclaimer, SmallHoles};
 use segment::Segments;
 use settle::{OpenedIndex, SettleParts, Settler};
 use span_table::SpanTable;
@@ -225,7 +225,7 @@ impl LogStore {
             poison: poison.clone(),
             space_freed: Arc::default(),
             queue: ReclaimQueue::default(),
-            reclaiming: Mutex::default(),
+            reclaiming: Mutex::new(SmallHoles::default()),
         });
         reclaimer.queue.add(found.gaps);
         let logs = Arc::new(OpenLogs::default());
@@ -509,7 +509,7 @@ impl LogStore {
     /// # Errors
     /// The first failure of disk or store; all else was done.
     pub fn clean(&self, evacuate: bool) -> Result<()> {
-        self.writer.reclaimer.reclaim_all(evacuate)
+        self.writer.reclaimer.reclaim_all(Punch::All, evacuate)
     }
 
     /// Settles all that waits. What the settling thread does, for those that do without it. Nothing if nothing is settled.

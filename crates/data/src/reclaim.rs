@@ -1,6 +1,6 @@
-//! Reclaiming disk space: freed parts of segments are punched out, segments without live bytes are removed, and mostly dead
-//! ones are emptied (`evacuate`). A thread does it in the background (`run`), and also brings segments to disk ahead of the
-//! flushes that will ask for it.
+//! Reclaiming disk space: freed parts of segments are punched out (small ones later, `small_holes`), segments without live bytes are
+//! removed, and mostly dead ones are emptied (`evacuate`). A thread does it in the background (`run`), and also brings segments to
+//! disk ahead of the flushes that will ask for it.
 //!
 //! Invariants: the batch that freed the bytes is on disk before their space goes (else a power loss would bring the records
 //! back without the bytes); one thread reclaims at a time; a failure does not stop the rest; while work is left the thread tries
@@ -8,6 +8,7 @@
 mod evacuate;
 mod queue;
 mod schedule;
+mod small_holes;
 
 use crate::container::ContainerTable;
 use crate::pieces::ChecksummedPieces;
@@ -21,7 +22,8 @@ use forebay_storage::Store;
 use parking_lot::Mutex;
 pub use queue::ReclaimQueue;
 use schedule::ReclaimSchedule;
-use std::collections::HashSet;
+pub use small_holes::{LARGE_HOLE, MOST_SMALL_HOLES, SmallHoles};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,7 +31,7 @@ use std::time::{Duration, Instant};
 const RECLAIM_AT_ONCE_BYTES: u64 = 16 << 20;
 const GATHER_DELAY: Duration = Duration::from_millis(500);
 /// Holes are punched in whole pages of this size.
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 
 /// See the head of this file. Shared by threads.
 pub struct Reclaimer {
@@ -47,8 +49,17 @@ pub struct Reclaimer {
     pub space_freed: Arc<SpaceSignal>,
     /// Bytes that no span names any more.
     pub queue: ReclaimQueue,
-    /// Held by whoever reclaims.
-    pub reclaiming: Mutex<()>,
+    /// What is not punched yet. Held by whoever reclaims.
+    pub reclaiming: Mutex<SmallHoles>,
+}
+
+/// Which freed parts of segments to punch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Punch {
+    /// All.
+    All,
+    /// Those that are not small (`small_holes`).
+    Large,
 }
 
 /// What a round reclaimed.
@@ -100,14 +111,14 @@ impl Reclaimer {
     ///
     /// # Errors
     /// The first failure of disk or store; everything else was done. The rest is retried later or at the next start.
-    pub fn reclaim_all(&self, evacuate: bool) -> Result<()> {
-        let _one = self.reclaiming.lock();
-        let mut failure = self.reclaim().failure;
+    pub fn reclaim_all(&self, punch: Punch, evacuate: bool) -> Result<()> {
+        let mut small = self.reclaiming.lock();
+        let mut failure = self.reclaim(&mut small, punch).failure;
         if evacuate {
             let targets: HashSet<u32> = self.mostly_dead().into_iter().collect();
             if !targets.is_empty() {
                 failure = failure.or(self.evacuate(&targets).err());
-                failure = failure.or(self.reclaim().failure);
+                failure = failure.or(self.reclaim(&mut small, punch).failure);
             }
         }
         failure.map_or(Ok(()), Err)
@@ -115,10 +126,10 @@ impl Reclaimer {
 
     /// The disk is full: whether reclaiming might have helped. Does not wait for another thread that reclaims.
     pub fn reclaim_for_space(&self) -> bool {
-        let Some(_one) = self.reclaiming.try_lock() else {
+        let Some(mut small) = self.reclaiming.try_lock() else {
             return false;
         };
-        let reclaimed = self.reclaim();
+        let reclaimed = self.reclaim(&mut small, Punch::All);
         if let Some(error) = reclaimed.failure {
             tracing::warn!(%error, "could not give all disk space back");
         }
@@ -126,10 +137,13 @@ impl Reclaimer {
     }
 
     /// Removes dead segments and punches freed ranges.
-    fn reclaim(&self) -> ReclaimRound {
+    fn reclaim(&self, small: &mut SmallHoles, punch: Punch) -> ReclaimRound {
         let mut reclaimed = ReclaimRound::default();
         let mut ranges = self.queue.take();
-        let empty = self.segments.sealed(|u| u.live == 0);
+        let empty: BTreeSet<u32> = self.segments.sealed(|u| u.live == 0).into_iter().collect();
+        if !ranges.is_empty() || punch == Punch::All {
+            ranges.append(&mut small.take());
+        }
         if ranges.is_empty() && empty.is_empty() {
             return reclaimed;
         }
@@ -141,6 +155,8 @@ impl Reclaimer {
         for segment in &empty {
             reclaimed.note(self.segments.remove(*segment));
         }
+        small.forget(&empty);
+        ranges.retain(|range| !empty.contains(&range.segment));
         ranges.sort_unstable();
         ranges.dedup_by(|next, last| {
             let joins = last.segment == next.segment && last.end >= next.start;
@@ -149,6 +165,9 @@ impl Reclaimer {
             }
             joins
         });
+        if punch == Punch::Large {
+            ranges = small.keep(ranges);
+        }
         let mut left = Vec::new();
         for r in ranges {
             // Only whole pages: the others hold a neighbour's bytes.
@@ -200,7 +219,7 @@ impl Reclaimer {
                 return;
             }
             let pass = schedule.is_due(self.mostly_dead().len(), Instant::now());
-            let reclaimed = self.reclaim_all(pass);
+            let reclaimed = self.reclaim_all(Punch::Large, pass);
             schedule.note(pass, reclaimed.is_err(), Instant::now());
             if let Err(error) = reclaimed {
                 tracing::warn!(%error, "could not give all disk space back; trying again later");

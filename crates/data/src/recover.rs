@@ -9,6 +9,7 @@
 use crate::container::{self, EncodedBytes};
 use crate::keyspaces::LOGS;
 use crate::pieces::ChecksummedPieces;
+use crate::reclaim::{LARGE_HOLE, MOST_SMALL_HOLES, PAGE};
 use crate::segment::header::{self, HEADER_BYTES};
 use crate::segment::{SEGMENT_BYTES, SegmentRange, SegmentUsage};
 use crate::span::{self, SpanBytes};
@@ -17,9 +18,6 @@ use forebay_storage::{Error as StorageError, Io, IoContext, Store};
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::Path;
-
-/// Gaps of at least this size are punched again at the open: a crash may have come before the punch.
-const MIN_PUNCHED_GAP: u64 = 64 << 10;
 
 /// What an open found.
 pub struct RecoveredState {
@@ -200,13 +198,17 @@ fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<u64> {
     Ok(file.allocated().context("stat", path)?)
 }
 
-/// The gaps between the stored ranges of each segment; these ranges may overlap.
+/// The gaps between the stored ranges of each segment; these ranges may overlap. Most are holes already, but a crash may have come before
+/// the punch, and small ones wait for it.
 fn gaps(mut stored: Vec<SegmentRange>, table: &HashMap<u32, SegmentUsage>) -> Vec<SegmentRange> {
     stored.sort_unstable();
     let mut gaps = Vec::new();
     let mut at = (0, HEADER_BYTES);
+    let mut small = 0;
     let mut close = |segment: u32, from: u64, to: u64| {
-        if to >= from + MIN_PUNCHED_GAP {
+        let is_small = to < from + LARGE_HOLE;
+        if to >= from + PAGE && (!is_small || small < MOST_SMALL_HOLES) {
+            small += usize::from(is_small);
             gaps.push(SegmentRange {
                 segment,
                 start: from,

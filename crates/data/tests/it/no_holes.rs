@@ -1,6 +1,7 @@
-//! Disks that cannot punch holes at all, and punches that fail: space still comes back, at once or at the next try.
+//! Disks that cannot punch holes at all, punches that fail, and small holes, which are not punched at first: space still comes back, at
+//! once or when it is needed.
 use crate::common::{options, pattern};
-use forebay_data::{LogId, LogStore};
+use forebay_data::{LogId, LogStore, LogStoreOptions};
 use forebay_proto::Fid;
 use forebay_storage::fault::{Call, HookedIo};
 use forebay_storage::{Options, OsIo, Store};
@@ -8,6 +9,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How a punch fails, and how many have not.
@@ -15,6 +17,8 @@ use tempfile::TempDir;
 struct Punches {
     refuse: Option<Errno>,
     punched: u64,
+    /// The disk has no room for a write before so many are punched.
+    full_until: u64,
 }
 
 #[derive(Clone, Default)]
@@ -37,6 +41,11 @@ impl HolePunches {
                     return Err(errno.into());
                 }
                 holes.punched += 1;
+            } else if matches!(call, Call::Write { .. }) {
+                let holes = holes.lock();
+                if holes.punched < holes.full_until {
+                    return Err(Errno::NOSPC.into());
+                }
             }
             Ok(())
         })
@@ -53,13 +62,17 @@ struct TwoLogs {
 
 impl TwoLogs {
     fn new() -> TwoLogs {
+        TwoLogs::with(options())
+    }
+
+    fn with(options: LogStoreOptions) -> TwoLogs {
         let dir = tempfile::tempdir().unwrap();
         let records = dir.path().join("store");
         let records = Arc::new(Store::open(Arc::new(OsIo), &records, Options::default()).unwrap());
         let disk = HolePunches::default();
         let open = || {
             let (io, dir) = (Arc::new(disk.disk()), dir.path().join("data"));
-            LogStore::open(io, &dir, records.clone(), options()).unwrap()
+            LogStore::open(io, &dir, records.clone(), options.clone()).unwrap()
         };
         let store = open();
         let logs = [1, 2].map(|fid| {
@@ -78,6 +91,15 @@ impl TwoLogs {
             disk,
             logs,
         }
+    }
+
+    fn reopened(self) -> TwoLogs {
+        let records = self.dir.path().join("store");
+        drop(self.store);
+        let records = Arc::new(Store::open(Arc::new(OsIo), &records, Options::default()).unwrap());
+        let (io, data) = (Arc::new(self.disk.disk()), self.dir.path().join("data"));
+        let store = LogStore::open(io, &data, records, options()).unwrap();
+        TwoLogs { store, ..self }
     }
 
     fn segments(&self) -> BTreeSet<String> {
@@ -135,4 +157,40 @@ fn a_range_that_cannot_be_punched_keeps_nothing_from_being_moved() {
     two.disk.refuse(None);
     two.store.clean(false).unwrap();
     assert_eq!(two.store.stats().cleaning, 0);
+}
+
+#[test]
+fn small_holes_are_punched_once_the_disk_is_full() {
+    let two = TwoLogs::with(LogStoreOptions {
+        background: true,
+        ..options()
+    });
+    let [log, other] = two.logs;
+    let small = (0..16).map(|n| (log, n * (64 << 10)..n * (64 << 10) + 8192));
+    let large = (other, 0..128 << 10);
+    let freed: Vec<_> = small.chain([large]).collect();
+    two.store.free(&freed).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while two.disk.punched() == 0 || two.store.stats().cleaning > 0 {
+        assert!(Instant::now() < deadline, "nothing is punched");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(two.disk.punched(), 1, "small ones split the file");
+    two.disk.0.lock().full_until = 17;
+    let new = two.store.create_log(Fid(3), Default::default()).unwrap();
+    two.store.append(new, &pattern(new, 0, 1 << 20)).unwrap();
+    two.store.flush(new, false).unwrap();
+    two.assert_read(new, 1 << 20);
+    assert_eq!(two.disk.punched(), 17);
+}
+
+#[test]
+fn small_holes_are_known_again_after_a_start() {
+    let two = TwoLogs::new();
+    let [log, _] = two.logs;
+    let freed = (0..16).map(|n| (log, n * (64 << 10)..n * (64 << 10) + 8192));
+    two.store.free(&freed.collect::<Vec<_>>()).unwrap();
+    let two = two.reopened();
+    two.store.clean(false).unwrap();
+    assert_eq!(two.disk.punched(), 16);
 }
