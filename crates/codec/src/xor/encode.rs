@@ -3,8 +3,8 @@
 //! The widths of a container come from a histogram of the values' widths in every eighth piece: adjacent widths are merged, each time the two
 //! that add the fewest bits, until 16 are left.
 //!
-//! The inner loop has no branch. One look into a table gives a value's code and width. The bits are put behind those of the value before
-//! in a word of 64 bits, all of which is stored; the output position advances by the complete bytes only.
+//! The inner loop has no branch that is hard to foretell. One look into a table gives a value's code and width. The bits are put behind
+//! those of the value before in a word of 64 bits, all of which is stored; the output position advances by the complete bytes only.
 use super::{PARAMETERS_LEN, WIDTHS, load};
 use crate::container::{EncodedContainer, PIECE_LEN, PieceEdges};
 use crate::cpu::dispatch;
@@ -17,8 +17,14 @@ const MAX_ELEMENTS: usize = PIECE_LEN / 2;
 /// Room for the bits of a piece, of which the last are stored eight bytes at once.
 const BITS_LEN: usize = PIECE_LEN + 8;
 
-/// Codes by the number of bits of a value: the code, and above it the width.
-type CodeTable = [u16; 65];
+/// How the values of a container are written.
+struct CodeTable {
+    /// By the number of bits of a value: the code, and above it the width.
+    codes: [u16; 65],
+    /// Two at once: each value waits for the position that the one before it leaves. Only where nearly all pairs fit [`MAX_PUT`]: a wrong
+    /// guess of the processor costs as much as ten values.
+    in_pairs: bool,
+}
 
 /// Buffers of a piece.
 struct XorPieceBuffers {
@@ -41,7 +47,10 @@ pub(super) fn container<const B: usize>(
         count_bits::<B>(elements, spacing, stride, &mut counts);
     }
     let widths = choose_widths(&counts, 8 * B);
-    let table = code_table(&widths);
+    let table = CodeTable {
+        codes: code_table(&widths),
+        in_pairs: B < 8 && are_mostly_narrow(&counts),
+    };
     let head = out.head_mut();
     head.reserve(PARAMETERS_LEN);
     // Neither is more than the elements of a piece.
@@ -101,7 +110,15 @@ fn choose_widths(counts: &[u32; 65], whole: usize) -> [u8; WIDTHS] {
     std::array::from_fn(|i| classes[i].0)
 }
 
-fn code_table(widths: &[u8; WIDTHS]) -> CodeTable {
+/// Whether two values have seldom more than [`MAX_PUT`] bits.
+fn are_mostly_narrow(counts: &[u32; 65]) -> bool {
+    let half = MAX_PUT as usize / 2;
+    let wide: u32 = counts[half + 1..].iter().sum();
+    let all: u32 = counts.iter().sum();
+    wide <= all / 16
+}
+
+fn code_table(widths: &[u8; WIDTHS]) -> [u16; 65] {
     std::array::from_fn(|bits| {
         let code = widths.iter().position(|width| usize::from(*width) >= bits);
         // More bits than an element has do not occur.
@@ -157,19 +174,26 @@ dispatch! {
             *code = writer.put_value::<B>(load::<B>(value), table);
         }
         let (neighbours, values) = (part, &part[points..]);
-        if B == 2 {
-            let pairs = values.chunks_exact(4).zip(neighbours.chunks_exact(4));
+        if B < 8 && table.in_pairs {
+            let pairs = values.chunks_exact(2 * B).zip(neighbours.chunks_exact(2 * B));
             let (code_pairs, last_code) = codes.as_chunks_mut::<2>();
             for ((pair, before), codes) in pairs.zip(code_pairs) {
-                let pair = load::<4>(pair) ^ load::<4>(before);
-                let (low, high) = (pair & 0xffff, pair >> 16);
-                let (low_code, high_code) = (table[bit_len(low)], table[bit_len(high)]);
+                let (low, low_before) = (load::<B>(&pair[..B]), load::<B>(&before[..B]));
+                let (high, high_before) = (load::<B>(&pair[B..]), load::<B>(&before[B..]));
+                let (low, high) = (low ^ low_before, high ^ high_before);
+                let (low_code, high_code) = (table.codes[bit_len(low)], table.codes[bit_len(high)]);
                 *codes = [low_code as u8, high_code as u8];
                 let (low_width, high_width) = (low_code >> 8, high_code >> 8);
-                writer.put(low | high << low_width, u32::from(low_width + high_width));
+                let width = u32::from(low_width + high_width);
+                if B == 2 || width <= MAX_PUT {
+                    writer.put(low | high << low_width, width);
+                } else {
+                    writer.put(low, low_width.into());
+                    writer.put(high, high_width.into());
+                }
             }
             if let [code] = last_code {
-                let at = values.len() - 2;
+                let at = values.len() - B;
                 let value = load::<B>(&values[at..]) ^ load::<B>(&neighbours[at..]);
                 *code = writer.put_value::<B>(value, table);
             }
@@ -183,6 +207,9 @@ dispatch! {
     }
 }
 
+/// The most bits that are put at once.
+const MAX_PUT: u32 = 56;
+
 /// Writes bits from the low end of each byte.
 struct XorBitWriter<'a> {
     bits: &'a mut [u8; BITS_LEN],
@@ -195,7 +222,7 @@ struct XorBitWriter<'a> {
 }
 
 impl XorBitWriter<'_> {
-    /// Writes `width` bits, at most 56; `bits` has no others.
+    /// Writes `width` bits, at most [`MAX_PUT`]; `bits` has no others.
     #[inline(always)]
     fn put(&mut self, bits: u64, width: u32) {
         self.word |= bits << self.free;
@@ -210,7 +237,7 @@ impl XorBitWriter<'_> {
     /// Writes a value in the bits of its code, and returns the code.
     #[inline(always)]
     fn put_value<const B: usize>(&mut self, value: u64, table: &CodeTable) -> u8 {
-        let code = table[bit_len(value)];
+        let code = table.codes[bit_len(value)];
         let width = u32::from(code >> 8);
         if B == 8 {
             self.put(value & 0xffff_ffff, width.min(32));
