@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `log`, `tail`, `tail_memory` | open logs, their buffered ends, and the memory for these |
 //! | `write`, `read`, `verified_read` | the paths of a byte into a segment and out of it |
+//! | `direct_read` | out of it by another process of this machine |
 //! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
 //! | [`span`], `span_table` | the format of a span record; the records and what they count for |
 //! | [`container`] | containers of chunks that spans share: their records, counts and what they count for; encoding and decoding them |
@@ -39,6 +40,7 @@ pub mod chunk;
 pub mod cit;
 pub mod container;
 pub mod counter;
+mod direct_read;
 mod disk_reserve;
 pub mod fingerprint;
 mod foreground;
@@ -70,6 +72,7 @@ mod verified_read;
 mod write;
 
 pub use counter::Counter;
+pub use direct_read::StoredRun;
 pub use disk_reserve::DiskReserve;
 pub use forebay_proto::LogId;
 pub use inline::CodecWhen;

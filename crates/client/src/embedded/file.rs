@@ -5,7 +5,7 @@
 use super::EmbeddedClient;
 use bytes::Bytes;
 use forebay_server::delegate::{
-    ChangeMark, Fallocate, Handle, LockOutcome, OpenedFile, SeekTarget, WantedLock,
+    ChangeMark, DirectRead, Fallocate, Handle, LockOutcome, OpenedFile, SeekTarget, WantedLock,
 };
 use forebay_server::proto::locks::{HeldLock, LockMode, LockSpace};
 use forebay_server::{Attr, Caller, Delegate, Fid, Result, SetAttr};
@@ -50,6 +50,12 @@ impl EmbeddedFile {
     pub(crate) fn read(&self, offset: u64, len: u32) -> Result<Bytes> {
         self.delegate.kernel_pages.write_back_dirty(self.fid);
         self.delegate.read(self.handle, offset, len)
+    }
+
+    /// Where the bytes of a read lie: see [`Delegate::locate_read`].
+    pub(crate) fn locate(&self, offset: u64, len: u32) -> Result<Option<DirectRead>> {
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
+        self.delegate.locate_read(self.handle, offset, len)
     }
 
     /// The first of several ranges, and a mark by which it can be told later whether they are still what reads return: see

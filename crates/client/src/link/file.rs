@@ -4,6 +4,7 @@
 //! lost its last name and that the parent has closed cannot be opened again.
 use super::LinkClient;
 use super::connection::BulkTransfer;
+use super::direct_read::DirectReads;
 use super::error::CallError;
 use super::process_local::ProcessLocal;
 use super::read_pipeline::ReadPipeline;
@@ -36,6 +37,7 @@ struct OpenedInProcess {
     file: u64,
     open: AtomicBool,
     pipeline: Mutex<ReadPipeline>,
+    direct: DirectReads,
 }
 
 impl LinkFile {
@@ -158,10 +160,14 @@ impl OpenedInProcess {
             file,
             open: AtomicBool::new(true),
             pipeline: Mutex::default(),
+            direct: DirectReads::default(),
         }
     }
 
     fn read_into(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
+        if let Some(came) = (self.direct).read(&self.session, self.file, into, offset) {
+            return Ok(came);
+        }
         // Of threads that read at once, one goes on where it was, and the others ask.
         if let Some(mut pipeline) = self.pipeline.try_lock()
             && let Some(came) = pipeline.read(&self.session, self.file, into, offset)?

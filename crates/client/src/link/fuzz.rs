@@ -158,6 +158,14 @@ fn requests() -> Vec<Request<'static>> {
             range: 0..5,
         },
         FileRequest::TestLock(lock),
+        FileRequest::Locate {
+            offset: 0,
+            len: 1 << 20,
+        },
+        FileRequest::Locate {
+            offset: u64::MAX - 1,
+            len: u32::MAX,
+        },
         FileRequest::Close,
     ];
     let team = TeamSpec {
@@ -188,6 +196,7 @@ fn requests() -> Vec<Request<'static>> {
         Request::Progress(1, 1),
         Request::ShareBuffer,
         Request::ChangeCounters,
+        Request::Segment(1),
     ]);
     all
 }

@@ -16,6 +16,7 @@
 mod address;
 mod client;
 mod connection;
+mod direct_read;
 mod error;
 mod file;
 #[cfg(test)]

@@ -135,6 +135,8 @@ pub(crate) enum Request<'a> {
     ShareBuffer,
     /// Replies `()`; the memory of the server's change counters comes with it.
     ChangeCounters,
+    /// Replies `()`; the segment file of this number comes with it, for reading only.
+    Segment(u32),
 }
 
 impl Request<'_> {
@@ -209,7 +211,12 @@ pub(crate) enum FileRequest {
     TestLock(FileLock),
     /// Commits and closes. Replies `()`; the file is closed also if that fails.
     Close,
+    /// Replies `Option<DirectRead>`: where the bytes of a read lie. `None`: an ordinary read is better.
+    Locate { offset: u64, len: u32 },
 }
+
+/// Bytes of one [`FileRequest::Locate`], at most: the reply has four bytes for each 4 KiB.
+pub(crate) const MAX_LOCATED_BYTES: u32 = 8 << 20;
 
 /// StridedRecords of one request, at most.
 pub(crate) const MAX_RECORDS: u32 = 4096;

@@ -3,6 +3,7 @@
 //! Calls of several threads do not wait for each other: a call takes an idle connection, or opens one. What the process has open at
 //! the server belongs to the session, and ends with it.
 use super::connection::{BulkTransfer, Connection, ConnectionError, WELCOME_LIMIT};
+use super::direct_read::SegmentFiles;
 use super::error::{CallError, LinkError};
 use super::request::{CallFailure, CallProgress, FileRequest, Request};
 use super::wire::ServedMember;
@@ -48,6 +49,8 @@ pub(super) struct LinkSession {
     last_liveness_check: AtomicU64,
     sent_reads: AtomicUsize,
     kept_bytes: AtomicUsize,
+    /// Of the server.
+    pub segments: SegmentFiles,
 }
 
 #[derive(Default)]
@@ -151,6 +154,7 @@ impl LinkSession {
             last_liveness_check: AtomicU64::new(0),
             sent_reads: AtomicUsize::new(0),
             kept_bytes: AtomicUsize::new(0),
+            segments: SegmentFiles::default(),
         })
     }
 

@@ -25,11 +25,11 @@
 //! The magic, the version and the status keep their places in all versions, so that each end can tell the other which it has.
 //!
 //! A packet may carry one descriptor: a request to share a buffer carries that buffer, a sealed memfd; the reply that shares change
-//! counters carries theirs (`forebay_server::delegate::ChangeCounters`); a reply whose head does not
-//! fit a packet has length 0 there and carries a sealed memfd with the head ([`MAX_LONG_HEAD_BYTES`]).
+//! counters carries theirs (`forebay_server::delegate::ChangeCounters`), and that to a request for a segment file carries the file; a
+//! reply whose head does not fit a packet has length 0 there and carries a sealed memfd with the head ([`MAX_LONG_HEAD_BYTES`]).
 
 /// Raised when any message changes its meaning.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Length of a hello.
 pub const HELLO_BYTES: usize = 32;

@@ -11,7 +11,7 @@ use crate::link::wire::{
 };
 use crate::peer_credentials::PeerCredentials;
 use forebay_server::Error;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
@@ -157,17 +157,16 @@ impl Requests<'_> {
                 }
             }
             Request::ChangeCounters => {
-                let head = ServedReply::of(&Ok(())).head;
-                let prefix = PacketPrefix {
-                    number,
-                    head: head.len() as u32,
-                    ..PacketPrefix::default()
-                };
-                let memory = self.session.change_counters();
-                socket.send(prefix, &head, &[], Some(memory))?;
-                self.connection.answered.store(number, Ordering::SeqCst);
+                self.reply_with(number, self.session.change_counters())?;
                 return Ok(true);
             }
+            Request::Segment(segment) => match self.session.segment(segment) {
+                Ok(file) => {
+                    self.reply_with(number, file.as_fd())?;
+                    return Ok(true);
+                }
+                Err(e) => ServedReply::of(&Err::<(), _>(e)),
+            },
             request => {
                 let shared = self.shared.as_ref();
                 let bytes = packet.inline;
@@ -189,6 +188,20 @@ impl Requests<'_> {
         self.reply(number, reply)?;
         self.connection.answered.store(number, Ordering::SeqCst);
         Ok(true)
+    }
+
+    /// Replies with a descriptor, and nothing else.
+    fn reply_with(&self, number: u32, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let head = ServedReply::of(&Ok(())).head;
+        let prefix = PacketPrefix {
+            number,
+            head: head.len() as u32,
+            ..PacketPrefix::default()
+        };
+        let socket = &self.connection.socket;
+        socket.send(prefix, &head, &[], Some(descriptor))?;
+        self.connection.answered.store(number, Ordering::SeqCst);
+        Ok(())
     }
 
     fn reply(&self, number: u32, reply: ServedReply) -> io::Result<()> {

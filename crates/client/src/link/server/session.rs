@@ -7,8 +7,8 @@ use super::LinkLimits;
 use super::connection::ServedConnection;
 use crate::embedded::{EmbeddedClient, EmbeddedFile};
 use crate::link::request::{
-    CallProgress, FileRequest, OpenPath, OpenReply, ReopenFile, Request, StridedRecords,
-    TeamRequest, encode_reply,
+    CallProgress, FileRequest, MAX_LOCATED_BYTES, OpenPath, OpenReply, ReopenFile, Request,
+    StridedRecords, TeamRequest, encode_reply,
 };
 use crate::link::shared_buffer::SharedBuffer;
 use crate::link::wire::{MAX_INLINE_BYTES, SHARED_BYTES, Secret};
@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -284,7 +285,7 @@ impl Session {
                 ServedReply::of(&Ok(self.progress(connection, request)))
             }
             // Answered by the connection, which has the buffer, and sends descriptors.
-            Request::ShareBuffer | Request::ChangeCounters => {
+            Request::ShareBuffer | Request::ChangeCounters | Request::Segment(_) => {
                 ServedReply::of(&Err::<(), _>(Errno::INVAL.into()))
             }
         }
@@ -293,6 +294,11 @@ impl Session {
     /// The memory of the server's change counters.
     pub fn change_counters(&self) -> BorrowedFd<'_> {
         self.delegate.change_counters().as_fd()
+    }
+
+    /// A segment file of the server.
+    pub fn segment(&self, number: u32) -> Result<File> {
+        self.delegate.open_segment(number)
     }
 
     fn client(&self, caller: Caller) -> EmbeddedClient {
@@ -433,6 +439,10 @@ impl Session {
             }
             FileRequest::Unlock { space, range } => ServedReply::of(&file.unlock(space, range)),
             FileRequest::TestLock(lock) => ServedReply::of(&file.test_lock(&lock, self.process)),
+            FileRequest::Locate { len, .. } if len > MAX_LOCATED_BYTES => {
+                ServedReply::of(&Err::<(), _>(Errno::INVAL.into()))
+            }
+            FileRequest::Locate { offset, len } => ServedReply::of(&file.locate(offset, len)),
             // Answered above.
             FileRequest::Close => ServedReply::of(&Ok(())),
         }

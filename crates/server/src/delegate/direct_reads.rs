@@ -1,0 +1,88 @@
+//! Reads that a program of this node makes itself: it is told where a file's bytes lie in the member's segment files, and reads and
+//! verifies them there (`forebay_data::direct_read`).
+//!
+//! Invariant: all that one answer names is the file as of one generation, which was current when it was asked for. What was moved or freed
+//! since, the reader finds out, and makes an ordinary read.
+use super::Delegate;
+use super::handles::Handle;
+use super::intervals::ByteSource;
+use super::open_file::FetchedExtents;
+use crate::Result;
+use forebay_data::StoredRun;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+
+/// Bytes of a run, on average: with smaller ones an ordinary read, which gathers them, is faster.
+const MIN_RUN_BYTES: usize = 32 << 10;
+
+/// Where the bytes of a read lie.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectRead {
+    /// Bytes that the read has: fewer than asked for only at the end of the file.
+    pub len: u32,
+    /// Their places in the read, in no order, and where they lie. What is in no run is a hole: zeros.
+    pub runs: Vec<(u32, StoredRun)>,
+}
+
+impl Delegate {
+    /// Where the bytes of a read lie, if it is best made by the program itself: if all of them are raw in this member's segment files, in
+    /// long runs.
+    ///
+    /// # Errors
+    /// As [`read`](Delegate::read).
+    pub fn locate_read(&self, handle: Handle, offset: u64, len: u32) -> Result<Option<DirectRead>> {
+        let _at = self.ctx.counters.begin();
+        let open = self.ctx.table.get_readable(handle)?;
+        if self.ctx.posix {
+            self.ctx.refresh(&open.file)?;
+        }
+        let (generation, range) = {
+            let state = open.file.state.lock();
+            let end = offset.saturating_add(u64::from(len)).min(state.size());
+            (state.attr.generation, offset.min(end)..end)
+        };
+        let len = (range.end - range.start) as u32;
+        let most = 1 + len as usize / MIN_RUN_BYTES;
+        let mut runs = Vec::new();
+        if !range.is_empty() {
+            let mut asked = FetchedExtents::default();
+            let planned =
+                (self.reader).plan_step(&open.file, range.clone(), generation, most, &mut asked);
+            // The file changes just now, or its pieces are small: an ordinary read sees to that.
+            let Some(plan) = planned.ok().filter(|plan| plan.until == range.end) else {
+                return Ok(None);
+            };
+            for (part, source) in plan.found {
+                let ByteSource::Log { member, log, addr } = source else {
+                    continue;
+                };
+                let addresses = addr..addr + (part.end - part.start);
+                if member != self.ctx.member() {
+                    return Ok(None);
+                }
+                let Some(stored) = self.ctx.node.data.locate(log, addresses)? else {
+                    return Ok(None);
+                };
+                let mut at = (part.start - range.start) as u32;
+                for run in stored {
+                    let place = at;
+                    at += run.len;
+                    runs.push((place, run));
+                }
+            }
+            if runs.len() > most {
+                return Ok(None);
+            }
+        }
+        self.ctx.counters.read(len as usize);
+        Ok(Some(DirectRead { len, runs }))
+    }
+
+    /// A segment file of this member, for reading only.
+    ///
+    /// # Errors
+    /// As the disk; also if it is removed.
+    pub fn open_segment(&self, number: u32) -> Result<File> {
+        self.ctx.node.data.open_segment(number)
+    }
+}
