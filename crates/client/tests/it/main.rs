@@ -3,6 +3,7 @@
 
 mod backends;
 mod damage;
+mod direct_reads;
 mod files;
 mod link;
 mod read_ahead;

@@ -124,6 +124,20 @@ fn records_of_a_file_that_changes_are_those_of_now(kind: BackendKind) {
                 assert!(buffer[..came] == *expected, "{len} bytes at {offset}");
                 offset += stride;
             }
+            // Long ones, which a program of the node makes itself if it can.
+            let mut long = vec![0xEE; 262_144 + random.index(150_000)];
+            for _ in 0..3 {
+                if random.chance(50) {
+                    reader.commit().unwrap();
+                }
+                let content = &changes.content;
+                let offset = random.below(1 + content.len() as u64);
+                let from = offset as usize;
+                let expected = &content[from..content.len().min(from + long.len())];
+                let came = reader.read_at(&mut long, offset).unwrap();
+                assert!(long[..came] == *expected, "{} at {offset}", long.len());
+                changes.make(&mut random);
+            }
         }
     });
     world.stop_and_check();

@@ -4,7 +4,7 @@ use forebay_client::link::server::{LinkLimits, LinkServer};
 use forebay_client::link::socket_of;
 use forebay_server::fsck::{self, ByteCheck};
 use forebay_server::{Config, Service};
-use forebay_storage::OsIo;
+use forebay_storage::{Io, OsIo};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,10 +67,15 @@ impl World {
     }
 
     pub fn with(config: Config, limits: LinkLimits, kind: BackendKind) -> World {
+        World::on(Arc::new(OsIo), config, limits, kind)
+    }
+
+    /// The same on this disk.
+    pub fn on(io: Arc<dyn Io>, config: Config, limits: LinkLimits, kind: BackendKind) -> World {
         let dir = tempfile::tempdir().unwrap();
         let nodes = config.nodes;
         let store = dir.path().join("store");
-        let service = Service::start(Arc::new(OsIo), &store, config).unwrap();
+        let service = Service::start(io, &store, config).unwrap();
         let links = (0..nodes).map(|node| {
             let socket = socket_of(dir.path(), node);
             LinkServer::start(&socket, service.delegate(node), limits).unwrap()

@@ -1,0 +1,172 @@
+//! Large reads over the link, which a program makes itself out of its node's segment files: they return what any read returns, and the
+//! server reads none of the bytes.
+use crate::backends::{BackendKind, World};
+use forebay_client::link::server::LinkLimits;
+use forebay_client::{Client, OpenOptions};
+use forebay_server::Config;
+use forebay_storage::OsIo;
+use forebay_storage::fault::{Call, HookedIo};
+use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::seeds::count;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// A service, and how many bytes of segment files its servers have read.
+fn counted(nodes: u16) -> (World, Arc<AtomicU64>) {
+    let read = Arc::new(AtomicU64::new(0));
+    let counter = read.clone();
+    let io = HookedIo::new(OsIo, move |path, call| {
+        if let Call::Read { len, .. } = call
+            && path.extension().is_some_and(|e| e == "seg")
+        {
+            counter.fetch_add(len, Relaxed);
+        }
+        Ok(())
+    });
+    let config = Config {
+        nodes,
+        ..Config::default()
+    };
+    let world = World::on(
+        Arc::new(io),
+        config,
+        LinkLimits::default(),
+        BackendKind::Link,
+    );
+    (world, read)
+}
+
+fn write_committed(client: &Client, path: &str, parts: &[(u64, &[u8])]) {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true);
+    let file = options.open(client, path).unwrap();
+    for (offset, bytes) in parts {
+        file.write_at(bytes, *offset).unwrap();
+    }
+    file.commit().unwrap();
+    file.close().unwrap();
+}
+
+#[test]
+fn the_server_reads_none_of_what_a_program_reads_itself() {
+    let (world, read) = counted(1);
+    let content = seeded_bytes(5, 20 << 20);
+    write_committed(&world.clients[0], "/f", &[(0, &content)]);
+    let file = world.clients[0].open("/f").unwrap();
+    let before = read.load(Relaxed);
+    let mut buffer = vec![0; 20 << 20];
+    for (offset, len) in [
+        (0, 1 << 20),
+        (1 << 20, 1 << 20),
+        (12_345, 300_001),
+        (3, (20 << 20) - 3),
+        // Behind the end.
+        ((19 << 20) + 1, 2 << 20),
+        (20 << 20, 1 << 20),
+        (1 << 40, 1 << 20),
+    ] {
+        buffer[..len].fill(0xEE);
+        let came = file.read_at(&mut buffer[..len], offset as u64).unwrap();
+        let from = content.len().min(offset);
+        let expected = &content[from..content.len().min(from + len)];
+        assert!(buffer[..came] == *expected, "{len} bytes at {offset}");
+    }
+    assert_eq!(read.load(Relaxed), before);
+    drop(file);
+    world.stop_and_check();
+}
+
+#[test]
+fn holes_unwritten_bytes_and_those_of_another_node_are_read_too() {
+    let (world, _) = counted(2);
+    let piece = seeded_bytes(6, 1 << 20);
+    let far = 5u64 << 20;
+    write_committed(&world.clients[0], "/sparse", &[(7, &piece), (far, &piece)]);
+    let mut expected = vec![0; 6 << 20];
+    expected[7..7 + piece.len()].copy_from_slice(&piece);
+    expected[far as usize..].copy_from_slice(&piece);
+    for client in &world.clients {
+        let mut came = vec![0xEE; 6 << 20];
+        let file = client.open("/sparse").unwrap();
+        assert_eq!(file.read_at(&mut came, 0).unwrap(), expected.len());
+        assert!(came == expected);
+    }
+    // Not published, and not in a file yet.
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let file = options.open(&world.clients[0], "/sparse").unwrap();
+    file.write_at(&piece[..5000], 1 << 20).unwrap();
+    expected[1 << 20..][..5000].copy_from_slice(&piece[..5000]);
+    let mut came = vec![0xEE; 6 << 20];
+    assert_eq!(file.read_at(&mut came, 0).unwrap(), expected.len());
+    assert!(came == expected);
+    drop(file);
+    world.stop_and_check();
+}
+
+#[test]
+fn a_damaged_byte_is_an_error_of_the_reads_that_have_it() {
+    let (world, _) = counted(1);
+    let content = seeded_bytes(8, 4 << 20);
+    write_committed(&world.clients[0], "/f", &[(0, &content)]);
+    world.damage(&content[3_000_000..3_000_064]);
+    let file = world.clients[0].open("/f").unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    for n in 0..4u64 {
+        let read = file.read_at(&mut buffer, n << 20);
+        match n {
+            2 => assert_eq!(read.unwrap_err().errno(), Errno::IO),
+            _ => {
+                assert_eq!(read.unwrap(), 1 << 20);
+                assert!(buffer == content[(n as usize) << 20..][..1 << 20]);
+            }
+        }
+    }
+    drop(file);
+    world.stop();
+}
+
+/// Each block is written in one call, so no read of a block may see two of them; nor one that was replaced before the read began.
+#[test]
+fn a_read_beside_writes_and_freed_bytes_sees_one_write() {
+    const BLOCK: usize = 512 << 10;
+    const BLOCKS: u64 = 6;
+    let (world, _) = counted(1);
+    let client = &world.clients[0];
+    let block = |value: u64| -> Vec<u8> {
+        let words = std::iter::repeat_n(value.to_le_bytes(), BLOCK / 8);
+        words.flatten().collect()
+    };
+    write_committed(client, "/f", &[(0, &vec![0; BLOCK * BLOCKS as usize])]);
+    let latest: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let file = client.open("/f").unwrap();
+                let (mut buffer, mut n) = (vec![0; BLOCK], 0);
+                while !ended.load(Relaxed) {
+                    n = (n + 1) % BLOCKS;
+                    let least = latest[n as usize].load(Relaxed);
+                    let came = file.read_at(&mut buffer, n * BLOCK as u64).unwrap();
+                    assert_eq!(came, BLOCK);
+                    let value = u64::from_le_bytes(*buffer.first_chunk().unwrap());
+                    assert!(buffer == block(value), "two writes at once");
+                    assert!(value >= least, "{value} after {least}");
+                }
+            });
+        }
+        let mut options = OpenOptions::new();
+        options.write(true);
+        let file = options.open(client, "/f").unwrap();
+        for value in 1..=count(200, 3000) {
+            let n = value % BLOCKS;
+            file.write_at(&block(value), n * BLOCK as u64).unwrap();
+            file.commit().unwrap();
+            latest[n as usize].store(value, Relaxed);
+        }
+        ended.store(true, Relaxed);
+    });
+    world.stop_and_check();
+}
