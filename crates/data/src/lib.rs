@@ -103,7 +103,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use tail_memory::TailMemory;
 use write::LogAppender;
 
@@ -162,7 +162,7 @@ pub struct LogStoreStats {
     pub segments: u64,
     /// Logs open for appending.
     pub open_logs: u64,
-    /// Freed ranges of segments whose disk space is not reclaimed yet.
+    /// Freed ranges of segments whose disk space is not reclaimed yet, without those that are kept because they are small.
     pub cleaning: u64,
     /// Bytes that other members have read here since the start.
     pub sent_from: u64,
@@ -229,6 +229,7 @@ impl LogStore {
             space_freed: Arc::default(),
             queue: ReclaimQueue::default(),
             reclaiming: Mutex::new(SmallHoles::default()),
+            small: AtomicUsize::new(0),
         });
         reclaimer.queue.add(found.gaps);
         let logs = Arc::new(OpenLogs::default());
@@ -533,7 +534,8 @@ impl LogStore {
         self.writer.poison.check()?;
         self.writer.spans.apply_seals()?;
         self.writer.segments.seal_all();
-        self.clean(false)?;
+        // Those that are small are found again.
+        self.writer.reclaimer.reclaim_all(Punch::Large, false)?;
         if let Some(settler) = &self.writer.settler {
             settler.save(&*self.io);
         }

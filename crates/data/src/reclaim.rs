@@ -22,16 +22,18 @@ use forebay_storage::Store;
 use parking_lot::Mutex;
 pub use queue::ReclaimQueue;
 use schedule::ReclaimSchedule;
-pub use small_holes::{LARGE_HOLE, MOST_SMALL_HOLES, SmallHoles};
-use std::collections::{BTreeSet, HashSet};
+use small_holes::is_short;
+pub use small_holes::{LARGE_HOLE, MOST_SMALL_HOLES, Punch, SmallHoles, whole_pages};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// From this many freed bytes on they are reclaimed at once. Fewer wait for `GATHER_DELAY`, so that one sync serves many frees.
 const RECLAIM_AT_ONCE_BYTES: u64 = 16 << 20;
 const GATHER_DELAY: Duration = Duration::from_millis(500);
-/// Holes are punched in whole pages of this size.
-pub const PAGE: u64 = 4096;
+/// How long a write that finds the disk full waits for another thread that reclaims.
+const MOST_WAIT: Duration = Duration::from_secs(5);
 
 /// See the head of this file. Shared by threads.
 pub struct Reclaimer {
@@ -51,15 +53,8 @@ pub struct Reclaimer {
     pub queue: ReclaimQueue,
     /// What is not punched yet. Held by whoever reclaims.
     pub reclaiming: Mutex<SmallHoles>,
-}
-
-/// Which freed parts of segments to punch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Punch {
-    /// All.
-    All,
-    /// Those that are not small (`small_holes`).
-    Large,
+    /// How many these are.
+    pub small: AtomicUsize,
 }
 
 /// What a round reclaimed.
@@ -102,20 +97,28 @@ impl Reclaimer {
         self.segments.sealed(|u| !u.pinned && u.is_mostly_dead())
     }
 
-    /// Whether there is something to punch or to remove.
+    /// Whether there is something to punch or to remove now.
     fn has_garbage(&self) -> bool {
-        self.queue.len() > 0 || !self.segments.sealed(|u| u.live == 0).is_empty()
+        self.queue.len() > 0
+            || !self.segments.sealed(|u| u.live == 0).is_empty()
+            || self.needs_small_holes()
     }
 
     /// Reclaims what is free; with `evacuate`, also empties mostly dead segments. One caller at a time.
     ///
     /// # Errors
     /// The first failure of disk or store; everything else was done. The rest is retried later or at the next start.
-    pub fn reclaim_all(&self, punch: Punch, evacuate: bool) -> Result<()> {
+    pub fn reclaim_all(&self, punch: Punch<'_>, evacuate: bool) -> Result<()> {
         let mut small = self.reclaiming.lock();
         let mut failure = self.reclaim(&mut small, punch).failure;
         if evacuate {
-            let targets: HashSet<u32> = self.mostly_dead().into_iter().collect();
+            let targets = |dead: Vec<u32>| dead.into_iter().collect::<BTreeSet<u32>>();
+            let candidates = targets(self.mostly_dead());
+            if !candidates.is_empty() {
+                // Of some it may be enough.
+                failure = failure.or(self.reclaim(&mut small, Punch::Of(&candidates)).failure);
+            }
+            let targets = targets(self.mostly_dead());
             if !targets.is_empty() {
                 failure = failure.or(self.evacuate(&targets).err());
                 failure = failure.or(self.reclaim(&mut small, punch).failure);
@@ -124,12 +127,23 @@ impl Reclaimer {
         failure.map_or(Ok(()), Err)
     }
 
-    /// The disk is full: whether reclaiming might have helped. Does not wait for another thread that reclaims.
-    pub fn reclaim_for_space(&self) -> bool {
-        let Some(mut small) = self.reclaiming.try_lock() else {
-            return false;
-        };
-        let reclaimed = self.reclaim(&mut small, Punch::All);
+    /// The disk is full, and a caller without locks is to write: whether reclaiming might have helped.
+    pub fn reclaim_for_write(&self) -> bool {
+        let seen = self.space_freed.epoch();
+        let small = self.reclaiming.try_lock_for(MOST_WAIT);
+        let reclaimed = small.is_some_and(|mut small| self.reclaim_for_space(&mut small));
+        // Also by another thread.
+        reclaimed || self.space_freed.epoch() != seen
+    }
+
+    /// The same for a caller that holds locks: does not wait for another thread that reclaims.
+    pub fn reclaim_for_write_now(&self) -> bool {
+        let small = self.reclaiming.try_lock();
+        small.is_some_and(|mut small| self.reclaim_for_space(&mut small))
+    }
+
+    fn reclaim_for_space(&self, small: &mut SmallHoles) -> bool {
+        let reclaimed = self.reclaim(small, Punch::All);
         if let Some(error) = reclaimed.failure {
             tracing::warn!(%error, "could not give all disk space back");
         }
@@ -137,13 +151,24 @@ impl Reclaimer {
     }
 
     /// Removes dead segments and punches freed ranges.
-    fn reclaim(&self, small: &mut SmallHoles, punch: Punch) -> ReclaimRound {
+    fn reclaim(&self, small: &mut SmallHoles, punch: Punch<'_>) -> ReclaimRound {
         let mut reclaimed = ReclaimRound::default();
         let mut ranges = self.queue.take();
         let empty: BTreeSet<u32> = self.segments.sealed(|u| u.live == 0).into_iter().collect();
-        if !ranges.is_empty() || punch == Punch::All {
-            ranges.append(&mut small.take());
-        }
+        // Joined with those that were kept, a small one may be large.
+        ranges.append(&mut small.take());
+        ranges.retain(|range| !empty.contains(&range.segment));
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, last| {
+            let joins = last.segment == next.segment && last.end >= next.start;
+            if joins {
+                last.end = last.end.max(next.end);
+            }
+            joins
+        });
+        ranges.retain(|range| self.segments.usage(range.segment).is_some());
+        let ranges = small.keep(ranges, punch);
+        self.small.store(small.len(), Relaxed);
         if ranges.is_empty() && empty.is_empty() {
             return reclaimed;
         }
@@ -155,28 +180,15 @@ impl Reclaimer {
         for segment in &empty {
             reclaimed.note(self.segments.remove(*segment));
         }
-        small.forget(&empty);
-        ranges.retain(|range| !empty.contains(&range.segment));
-        ranges.sort_unstable();
-        ranges.dedup_by(|next, last| {
-            let joins = last.segment == next.segment && last.end >= next.start;
-            if joins {
-                last.end = last.end.max(next.end);
-            }
-            joins
-        });
-        if punch == Punch::Large {
-            ranges = small.keep(ranges);
-        }
         let mut left = Vec::new();
-        for r in ranges {
-            // Only whole pages: the others hold a neighbour's bytes.
-            let (start, end) = (r.start.next_multiple_of(PAGE), r.end / PAGE * PAGE);
-            if start < end
-                && self.segments.usage(r.segment).is_some()
-                && !reclaimed.note(self.segments.punch(r.segment, start, end - start))
-            {
-                left.push(r);
+        for range in ranges {
+            let pages = whole_pages(&range);
+            let punched = pages.map_or(Ok(()), |pages| {
+                let len = pages.end - pages.start;
+                self.segments.punch(pages.segment, pages.start, len)
+            });
+            if !reclaimed.note(punched) {
+                left.push(range);
             }
         }
         self.queue.put_back(left);
@@ -184,6 +196,11 @@ impl Reclaimer {
             self.space_freed.notify();
         }
         reclaimed
+    }
+
+    /// Whether small parts wait for a disk that is short of space, as this one is now.
+    fn needs_small_holes(&self) -> bool {
+        self.small.load(Relaxed) > 0 && self.segments.disk().is_ok_and(is_short)
     }
 
     fn sync_ahead(&self) {
@@ -207,10 +224,12 @@ impl Reclaimer {
     /// The thread: syncs ahead at once, reclaims some time after a free, until it is stopped.
     pub fn run(&self) {
         let mut schedule = ReclaimSchedule::default();
-        while self
-            .queue
-            .wait(schedule.wait(self.mostly_dead().len(), self.has_garbage()))
-        {
+        loop {
+            let is_left = self.has_garbage() || self.small.load(Relaxed) > 0;
+            let wait = schedule.wait(self.mostly_dead().len(), is_left);
+            if !self.queue.wait(wait) {
+                return;
+            }
             self.sync_ahead();
             if !self.has_garbage() && !schedule.is_due(self.mostly_dead().len(), Instant::now()) {
                 continue;
@@ -219,7 +238,11 @@ impl Reclaimer {
                 return;
             }
             let pass = schedule.is_due(self.mostly_dead().len(), Instant::now());
-            let reclaimed = self.reclaim_all(Punch::Large, pass);
+            let punch = match self.needs_small_holes() {
+                true => Punch::All,
+                false => Punch::Large,
+            };
+            let reclaimed = self.reclaim_all(punch, pass);
             schedule.note(pass, reclaimed.is_err(), Instant::now());
             if let Err(error) = reclaimed {
                 tracing::warn!(%error, "could not give all disk space back; trying again later");

@@ -9,7 +9,7 @@
 use crate::container::{self, EncodedBytes};
 use crate::keyspaces::LOGS;
 use crate::pieces::ChecksummedPieces;
-use crate::reclaim::{LARGE_HOLE, MOST_SMALL_HOLES, PAGE};
+use crate::reclaim::{LARGE_HOLE, MOST_SMALL_HOLES, whole_pages};
 use crate::segment::header::{self, HEADER_BYTES};
 use crate::segment::{SEGMENT_BYTES, SegmentRange, SegmentUsage};
 use crate::span::{self, SpanBytes};
@@ -198,34 +198,34 @@ fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<u64> {
     Ok(file.allocated().context("stat", path)?)
 }
 
-/// The gaps between the stored ranges of each segment; these ranges may overlap. Most are holes already, but a crash may have come before
-/// the punch, and small ones wait for it.
+/// The gaps between the stored ranges of each segment; these ranges may overlap. A crash may have come before a punch, and small gaps wait for
+/// it; but where a segment has as many holes as its gaps have pages, the small ones are holes already.
 fn gaps(mut stored: Vec<SegmentRange>, table: &HashMap<u32, SegmentUsage>) -> Vec<SegmentRange> {
     stored.sort_unstable();
-    let mut gaps = Vec::new();
-    let mut at = (0, HEADER_BYTES);
-    let mut small = 0;
-    let mut close = |segment: u32, from: u64, to: u64| {
-        let is_small = to < from + LARGE_HOLE;
-        if to >= from + PAGE && (!is_small || small < MOST_SMALL_HOLES) {
-            small += usize::from(is_small);
-            gaps.push(SegmentRange {
+    let (mut gaps, mut small) = (Vec::new(), 0);
+    for of_segment in stored.chunk_by(|a, b| a.segment == b.segment) {
+        let segment = of_segment[0].segment;
+        let usage = table.get(&segment).copied().unwrap_or_default();
+        let (mut found, mut at) = (Vec::new(), HEADER_BYTES);
+        let ends = of_segment.iter().map(|p| (p.start, p.end));
+        for (start, end) in ends.chain([(usage.len, usage.len)]) {
+            let gap = SegmentRange {
                 segment,
-                start: from,
-                end: to,
-            });
+                start: at,
+                end: start.max(at),
+            };
+            found.extend(whole_pages(&gap).map(|_| gap));
+            at = at.max(end);
         }
-    };
-    let len = |segment: u32| table.get(&segment).map_or(0, |u| u.len);
-    for p in stored {
-        if p.segment != at.0 {
-            close(at.0, at.1, len(at.0));
-            at = (p.segment, HEADER_BYTES);
-        }
-        close(p.segment, at.1, p.start);
-        at.1 = at.1.max(p.end);
+        let pages = found.iter().filter_map(whole_pages);
+        let bytes: u64 = pages.map(|p| p.end - p.start).sum();
+        let punched = usage.holes >= bytes;
+        gaps.extend(found.into_iter().filter(|gap| {
+            let is_small = gap.end - gap.start < LARGE_HOLE;
+            small += usize::from(is_small && !punched);
+            !is_small || !punched && small <= MOST_SMALL_HOLES
+        }));
     }
-    close(at.0, at.1, len(at.0));
     gaps
 }
 

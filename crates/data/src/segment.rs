@@ -105,7 +105,7 @@ pub struct SegmentUsage {
 
 impl SegmentUsage {
     /// Whether to evacuate it: its live bytes are less than a quarter of the file, or less than half of its space on the disk. The
-    /// second is so where holes cannot be punched: live bytes are scattered over its pages, or the disk does not support it.
+    /// second is so where holes are not punched: live bytes are scattered over its pages, or the disk does not support it.
     pub fn is_mostly_dead(&self) -> bool {
         let written = self.len.saturating_sub(HEADER_BYTES);
         let taken = written.saturating_sub(self.holes);

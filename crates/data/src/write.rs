@@ -126,7 +126,7 @@ impl LogAppender {
     /// Whether the disk has room for `len` more bytes of data.
     fn accept(&self, len: u64) -> bool {
         let take = || self.reserve.try_take(len, || self.segments.disk());
-        take() || self.reclaimer.reclaim_for_space() && take()
+        take() || self.reclaimer.reclaim_for_write() && take()
     }
 
     fn append_locked(&self, log: &Arc<Log>, state: &mut LogState, bytes: &[u8]) -> Result<u64> {
@@ -294,7 +294,7 @@ impl LogAppender {
     /// Tries once more on a full disk, if reclaiming may have helped.
     fn with_space<T>(&self, call: impl Fn() -> Result<T>) -> Result<T> {
         match call() {
-            Err(e) if e.errno() == Errno::NOSPC && self.reclaimer.reclaim_for_space() => call(),
+            Err(e) if e.errno() == Errno::NOSPC && self.reclaimer.reclaim_for_write_now() => call(),
             done => done,
         }
     }

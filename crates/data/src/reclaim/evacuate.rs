@@ -14,7 +14,7 @@ use crate::span::{self, RawBytes, Span, SpanBytes};
 use crate::span_table::SpanMove;
 use crate::verified_read::read_stored;
 use forebay_proto::Result;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Reclaimer {
     ///
     /// # Errors
     /// The first failure of disk or store. What was copied before is moved.
-    pub(super) fn evacuate(&self, segments: &HashSet<u32>) -> Result<()> {
+    pub(super) fn evacuate(&self, segments: &BTreeSet<u32>) -> Result<()> {
         let mut copies = Copies::default();
         let copied = self.copy_spans(segments, &mut copies);
         let copied = copied.and_then(|()| self.copy_containers(segments, &mut copies));
@@ -46,7 +46,7 @@ impl Reclaimer {
     }
 
     /// Copies the spans. The caller records what is left in `copies`, also after a failure.
-    fn copy_spans(&self, segments: &HashSet<u32>, copies: &mut Copies) -> Result<()> {
+    fn copy_spans(&self, segments: &BTreeSet<u32>, copies: &mut Copies) -> Result<()> {
         let mut unreadable = None;
         for span in span::all(&self.store) {
             let span = span?;
@@ -78,7 +78,7 @@ impl Reclaimer {
     }
 
     /// Copies the containers, without the chunks whose count is 0, in the same way.
-    fn copy_containers(&self, segments: &HashSet<u32>, copies: &mut Copies) -> Result<()> {
+    fn copy_containers(&self, segments: &BTreeSet<u32>, copies: &mut Copies) -> Result<()> {
         let mut unreadable = None;
         for old in container::all(&self.store) {
             let old = old?;
