@@ -15,9 +15,10 @@
 //! - While a request is answered the thread has its usual policy and processors; threads that it starts inherit those.
 //! - In the idle policy it holds no lock, because the reply is kept until the handler has returned
 //!   ([`keep_reply`](super::kept_reply::keep_reply)).
-//! - A thread stays bound while it waits for its next request, also parked, and is not from the moment it has one.
-//! - As long as anybody else computes on that processor, the thread does not run, perhaps before the reply is sent. After one or two
-//!   [`WATCH_INTERVAL`]s the watch (`reading_threads`) ends its idle policy ([`IdleReplies::end`]). If the reply was not sent, or the next
+//! - A thread stays bound while it waits for its next request, unless it is parked, and is not from the moment it has one.
+//! - As long as anybody else computes on that processor, the thread does not run, perhaps before the reply is sent. Another thread that
+//!   begins to read, or after one or two [`WATCH_INTERVAL`]s the watch (`reading_threads`), ends its idle policy
+//!   ([`IdleReplies::end`]). If the reply was not sent, or the next
 //!   request waited, the next [`FIRST_PAUSE`] replies, twice as many after each further time, are sent as usual. All this is done
 //!   only while a thread is parked that can watch.
 //! - Nothing is done where a thread cannot leave the idle policy again: that takes the right to raise priorities.
@@ -36,6 +37,8 @@ const REPLIES_PER_LOOK: u32 = 64;
 const MIN_REPLIES_PER_LOOK: u32 = 8;
 /// Replies that are sent as usual after the thread was kept from running for the first time, and at most.
 const FIRST_PAUSE: u32 = 1 << 10;
+/// After so many callers in a row of which nothing can be found out, replies are sent as usual for a while too.
+const MAX_UNKNOWN: u32 = 8;
 const MAX_PAUSE: u32 = 1 << 16;
 
 /// Whether threads of this process can leave the idle policy.
@@ -64,6 +67,8 @@ pub(super) struct IdleReplies {
     is_sent: AtomicBool,
     /// Somebody had to wait for it.
     was_late: AtomicBool,
+    /// Its idle policy is ended, perhaps before it began.
+    is_ended: AtomicBool,
     /// Replies that are still sent as usual.
     pause: AtomicU32,
     /// Length of the pause before. 0: there was none.
@@ -90,26 +95,34 @@ impl IdleReplies {
         self.sent.store(0, Relaxed);
     }
 
-    /// The thread in the idle policy has sent its reply.
+    /// The thread in the idle policy, if the calling one is it, has sent its reply.
     pub fn sent(&self) {
-        self.is_sent.store(true, SeqCst);
+        if self.thread.load(SeqCst) == own_thread() {
+            self.is_sent.store(true, SeqCst);
+        }
     }
 
-    /// Runs `work` in the idle policy.
-    fn run_idle<T>(&self, work: impl FnOnce() -> T) -> T {
-        let own = gettid().as_raw_nonzero().get();
-        let entered = self.thread.compare_exchange(0, own, SeqCst, SeqCst);
+    /// Runs `work`, in the idle policy as long as the thread is alone: who begins to read ends that.
+    fn run_idle<T>(&self, is_alone: impl Fn() -> bool, work: impl FnOnce() -> T) -> T {
+        let entered = (self.thread).compare_exchange(0, own_thread(), SeqCst, SeqCst);
         if entered.is_err() {
             // Another one is in it, which was kept from running.
             return work();
         }
-        self.is_sent.store(false, SeqCst);
-        self.was_late.store(false, SeqCst);
         set_policy(0, libc::SCHED_IDLE);
+        // Who ended it before it began, or began to read before that could be seen.
+        if self.is_ended.load(SeqCst) || !is_alone() {
+            set_policy(0, libc::SCHED_OTHER);
+        }
         let done = work();
-        set_policy(0, libc::SCHED_OTHER);
+        if !set_policy(0, libc::SCHED_OTHER) {
+            tracing::warn!("a thread of the mount has lost the right to leave the idle policy");
+        }
+        let was_late = self.was_late.swap(false, SeqCst);
+        self.is_ended.store(false, SeqCst);
+        self.is_sent.store(false, SeqCst);
         self.thread.store(0, SeqCst);
-        if self.was_late.swap(false, SeqCst) {
+        if was_late {
             self.begin_pause();
         } else if self.sent.fetch_add(1, Relaxed) == MAX_PAUSE {
             self.last_pause.store(0, Relaxed);
@@ -117,14 +130,15 @@ impl IdleReplies {
         done
     }
 
-    /// Ends the idle policy of the thread that has it. If that thread has just left it, nothing changes. `one_waits`: whether a request
-    /// waits to be read; else the caller may be what computes there.
+    /// Ends the idle policy of the thread that has it. If that thread has just left it, nothing changes, or the next one pauses once.
+    /// `one_waits`: whether a request waits to be read; else the caller may be what computes there.
     pub fn end(&self, one_waits: bool) {
         let thread = self.thread.load(SeqCst);
         if thread != 0 {
             if one_waits || !self.is_sent.load(SeqCst) {
                 self.was_late.store(true, SeqCst);
             }
+            self.is_ended.store(true, SeqCst);
             set_policy(thread, libc::SCHED_OTHER);
         }
     }
@@ -140,6 +154,8 @@ pub(super) struct CallerProcessor {
     processor: Option<usize>,
     /// Replies since then.
     replies: u32,
+    /// Times in a row that this could not be found out.
+    unknown: u32,
     is_shared: bool,
     /// Whether the thread may run on that processor only.
     is_bound: bool,
@@ -160,6 +176,7 @@ impl CallerProcessor {
             caller: 0,
             processor: None,
             replies: 0,
+            unknown: 0,
             is_shared: false,
             is_bound: false,
         }
@@ -168,6 +185,11 @@ impl CallerProcessor {
     /// The thread has a request, and may run on its usual processors again.
     pub fn request_taken(&mut self) {
         self.is_shared = false;
+        self.unbind();
+    }
+
+    /// Lets the thread run on its usual processors again.
+    pub fn unbind(&mut self) {
         if let Some(usual) = self.usual.as_ref().filter(|_| self.is_bound) {
             // Fails only if all of them were taken from this process meanwhile.
             let _ = sched_setaffinity(None, usual);
@@ -190,9 +212,14 @@ impl CallerProcessor {
         self.is_shared
     }
 
-    /// Sends a reply by `send`, from the caller's processor if the thread is there. `send` runs in the idle policy then, and returns
-    /// whether the caller has made no other request when it is done.
-    pub fn send(&mut self, send: impl FnOnce() -> bool, shared: &IdleReplies) {
+    /// Sends a reply by `send`, from the caller's processor if the thread is there. `send` runs in the idle policy then, while `is_alone`,
+    /// and returns whether the caller has made no other request when it is done.
+    pub fn send(
+        &mut self,
+        send: impl FnOnce() -> bool,
+        is_alone: impl Fn() -> bool,
+        shared: &IdleReplies,
+    ) {
         let there = self.processor.filter(|at| *at == sched_getcpu());
         let is_apart = match there {
             None => {
@@ -203,7 +230,7 @@ impl CallerProcessor {
                 self.bind(at);
                 self.replies += 1;
                 // Where both are on one processor, the caller mostly runs before this thread goes on.
-                shared.run_idle(send) && self.replies >= MIN_REPLIES_PER_LOOK
+                shared.run_idle(is_alone, send) && self.replies >= MIN_REPLIES_PER_LOOK
             }
         };
         if is_apart || self.replies >= REPLIES_PER_LOOK {
@@ -219,11 +246,15 @@ impl CallerProcessor {
         let usual = self.usual.as_ref();
         let is_usual = |at: &usize| *at < CpuSet::MAX_CPU && usual.is_some_and(|u| u.is_set(*at));
         self.processor = ran.filter(is_usual);
+        self.unknown = if ran.is_some() { 0 } else { self.unknown + 1 };
         match self.processor {
             Some(at) => self.bind(at),
-            // It has ended.
-            None if ran.is_none() => {}
-            None => shared.begin_pause(),
+            // It has ended; or this process may not look at it.
+            None if ran.is_none() && self.unknown < MAX_UNKNOWN => {}
+            None => {
+                self.unknown = 0;
+                shared.begin_pause();
+            }
         }
     }
 
@@ -234,6 +265,10 @@ impl CallerProcessor {
         // Fails only if that was taken from this process meanwhile; then both may meet there another time.
         self.is_bound |= sched_setaffinity(None, &its).is_ok();
     }
+}
+
+fn own_thread() -> i32 {
+    gettid().as_raw_nonzero().get()
 }
 
 /// Gives a thread of this process (0: the calling one) a scheduling policy without a priority; whether it has it.
@@ -267,7 +302,7 @@ mod tests {
     }
 
     fn own_thread() -> u32 {
-        gettid().as_raw_nonzero().get() as u32
+        super::own_thread() as u32
     }
 
     #[test]
@@ -308,7 +343,7 @@ mod tests {
             let usual = sched_getaffinity(None).unwrap();
             assert!(own.is_shared());
             // It joins the caller, which is this thread, with the first reply.
-            own.send(|| false, &shared);
+            own.send(|| false, || true, &shared);
             assert!(own.processor.is_some());
             for at in (0..CpuSet::MAX_CPU).filter(|at| usual.is_set(*at)) {
                 own.bind(at);
@@ -318,7 +353,7 @@ mod tests {
                     sent.set(Some((policy(), sched_getcpu())));
                     false
                 };
-                own.send(note, &shared);
+                own.send(note, || true, &shared);
                 assert_eq!(sent.get(), Some((libc::SCHED_IDLE, at)));
                 assert_eq!(policy(), libc::SCHED_OTHER);
                 own.request_taken();
@@ -348,7 +383,7 @@ mod tests {
                     }
                     false
                 };
-                own.send(wait, &shared);
+                own.send(wait, || true, &shared);
                 is_over.store(true, SeqCst);
             });
             own.request_taken();

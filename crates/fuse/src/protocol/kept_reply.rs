@@ -2,7 +2,7 @@
 //!
 //! A thread that is to be slow, or to wait, after its reply must hold nothing then that others need: neither locks nor open counts.
 use super::reply::log_refused;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 
 thread_local! {
@@ -30,13 +30,36 @@ pub(super) fn keep_reply(
         kept.bytes.clear();
         kept.unique = Some(unique);
     });
+    let on_panic = SendOnPanic(device);
     answer();
+    std::mem::forget(on_panic);
     KEPT.with_borrow_mut(|kept| {
         kept.unique = None;
-        if !kept.bytes.is_empty() {
-            send(&|| log_refused(rustix::io::write(device, &kept.bytes)));
+        if kept.bytes.is_empty() {
+            return;
+        }
+        // What is logged takes locks, and `send` may run what it is given in a policy in which none may be held.
+        let sent = Cell::new(None);
+        send(&|| sent.set(Some(rustix::io::write(device, &kept.bytes))));
+        if let Some(sent) = sent.take() {
+            log_refused(sent);
         }
     });
+}
+
+/// Sends what is kept if the handler panics after its reply.
+struct SendOnPanic<'a>(&'a OwnedFd);
+
+impl Drop for SendOnPanic<'_> {
+    fn drop(&mut self) {
+        KEPT.with_borrow_mut(|kept| {
+            kept.unique = None;
+            if !kept.bytes.is_empty() {
+                log_refused(rustix::io::write(self.0, &kept.bytes));
+                kept.bytes.clear();
+            }
+        });
+    }
 }
 
 /// Keeps the reply `parts` if it is the one to be kept; whether it is.
@@ -97,6 +120,23 @@ mod tests {
         // What is not sent does not come with a later one.
         assert_eq!(replied(7, both, false), [8, 99]);
         assert_eq!(replied(7, |_| (), true), [99]);
+    }
+
+    #[test]
+    fn a_handler_that_panics_after_its_reply_has_replied() {
+        let panics = |device: &Arc<OwnedFd>| {
+            PendingReply::new(7, device).give(b"kept");
+            panic!("after the reply");
+        };
+        let (mut read, write) = std::io::pipe().unwrap();
+        let device = Arc::new(OwnedFd::from(write));
+        let handle = || keep_reply(7, &device, || panics(&device), |send| send());
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(handle));
+        assert!(panicked.is_err());
+        drop(device);
+        let mut bytes = Vec::new();
+        read.read_to_end(&mut bytes).unwrap();
+        assert_eq!((bytes[8], bytes.len()), (7, 16 + 4));
     }
 
     #[test]

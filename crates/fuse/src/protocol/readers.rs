@@ -112,14 +112,18 @@ impl RequestReaders {
     }
 
     /// Called when a thread has answered. Returns when it should read again; then it counts as a reader. `false`: the mount has ended.
-    /// `one_waits`: whether a request waits to be read.
-    pub fn answered(&self, one_waits: impl Fn() -> bool) -> bool {
+    /// `one_waits`: whether a request waits to be read; `before_park` is called before the thread is parked.
+    pub fn answered(&self, one_waits: impl Fn() -> bool, before_park: impl FnOnce()) -> bool {
+        let mut goes_on = true;
         if !self.one_is_enough() {
             self.threads.begin();
         } else if !self.threads.begin_alone() {
-            return self.threads.park(one_waits);
+            before_park();
+            goes_on = self.threads.park(one_waits);
         }
-        true
+        // While this thread reads, the watch looks after nobody.
+        self.idle_replies.end(false);
+        goes_on
     }
 }
 
@@ -197,14 +201,14 @@ mod tests {
     fn with_one_parked(others: u32, test: impl FnOnce(&RequestReaders, &dyn Fn() -> bool)) {
         let readers = RequestReaders::default();
         (0..MIN_SMALL_WRITES).for_each(|_| write(&readers));
-        assert!(readers.answered(|| true), "nobody else reads");
+        assert!(readers.answered(|| true, || ()), "nobody else reads");
         (0..others).for_each(|_| readers.threads.begin());
         let (send, woken) = channel();
         std::thread::scope(|scope| {
             // Also if the test fails.
             let _end = EndOnDrop(&readers);
             let readers = &readers;
-            scope.spawn(move || send.send(readers.answered(|| true)).unwrap());
+            scope.spawn(move || send.send(readers.answered(|| true, || ())).unwrap());
             while readers.threads.parked() == 0 {
                 std::thread::yield_now();
             }

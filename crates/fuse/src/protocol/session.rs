@@ -247,11 +247,11 @@ impl<H: Handler> AnsweringThread<H> {
             processor.request_taken();
             let timer = (one_asks && is_read(bytes)).then(AnswerTimer::start);
             let has_slept = || timer.as_ref().is_some_and(AnswerTimer::has_slept);
-            let (looks, processor) = (&mut looks, &mut processor);
+            let (looks, turns) = (&mut looks, &mut processor);
             let took = move |opcode, caller, arguments: &[u8]| {
                 readers.request_taken(looks, (opcode, caller), arguments, || self.is_asked());
-                let shares = readers.is_alone() && processor.serves(caller, &readers.idle_replies);
-                let processor = shares.then_some(processor)?;
+                let shares = readers.is_alone() && turns.serves(caller, &readers.idle_replies);
+                let turns = shares.then_some(turns)?;
                 // Others may have come while it was answered.
                 Some(
                     move |send: &dyn Fn()| match has_slept() || !readers.is_alone() {
@@ -263,14 +263,16 @@ impl<H: Handler> AnsweringThread<H> {
                                 rustix::thread::sched_yield();
                                 !self.is_asked()
                             };
-                            processor.send(send_and_yield, &readers.idle_replies);
+                            let is_alone = || readers.is_alone();
+                            turns.send(send_and_yield, is_alone, &readers.idle_replies);
                         }
                     },
                 )
             };
             let goes_on = self.answer(bytes, took)?;
             polling.answered(has_slept());
-            if !goes_on || !readers.answered(|| self.one_waits(readers)) {
+            let one_waits = || self.one_waits(readers);
+            if !goes_on || !readers.answered(one_waits, || processor.unbind()) {
                 break;
             }
         }
