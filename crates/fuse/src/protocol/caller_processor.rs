@@ -104,6 +104,10 @@ impl IdleReplies {
 
     /// Runs `work`, in the idle policy as long as the thread is alone: who begins to read ends that.
     fn run_idle<T>(&self, is_alone: impl Fn() -> bool, work: impl FnOnce() -> T) -> T {
+        // Before it is entered: what is told from then on counts. What is told late, when the thread has left it, is forgotten here.
+        self.is_sent.store(false, SeqCst);
+        self.was_late.store(false, SeqCst);
+        self.is_ended.store(false, SeqCst);
         let entered = (self.thread).compare_exchange(0, own_thread(), SeqCst, SeqCst);
         if entered.is_err() {
             // Another one is in it, which was kept from running.
@@ -118,11 +122,8 @@ impl IdleReplies {
         if !set_policy(0, libc::SCHED_OTHER) {
             tracing::warn!("a thread of the mount has lost the right to leave the idle policy");
         }
-        let was_late = self.was_late.swap(false, SeqCst);
-        self.is_ended.store(false, SeqCst);
-        self.is_sent.store(false, SeqCst);
         self.thread.store(0, SeqCst);
-        if was_late {
+        if self.was_late.load(SeqCst) {
             self.begin_pause();
         } else if self.sent.fetch_add(1, Relaxed) == MAX_PAUSE {
             self.last_pause.store(0, Relaxed);
@@ -130,7 +131,7 @@ impl IdleReplies {
         done
     }
 
-    /// Ends the idle policy of the thread that has it. If that thread has just left it, nothing changes, or the next one pauses once.
+    /// Ends the idle policy of the thread that has it. If that thread has just left it, nothing changes.
     /// `one_waits`: whether a request waits to be read; else the caller may be what computes there.
     pub fn end(&self, one_waits: bool) {
         let thread = self.thread.load(SeqCst);
