@@ -3,8 +3,8 @@
 //! It saves the two copies of a reply. The reader is of the same user, who may open these files anyway.
 //!
 //! Invariant: bytes are handed out only after the checksum of their whole piece was right. A byte of a segment is written once, and
-//! numbers of segments are never used again: so bytes that were moved or freed since are a mismatch, a hole or missing, and never another
-//! log's. The reader then asks the server for the bytes themselves.
+//! numbers of segments are not used again while the server runs: so bytes that were moved or freed since are a mismatch, a hole or missing,
+//! and never another log's. The reader then asks the server for the bytes themselves.
 use crate::LogStore;
 use crate::pieces::ChecksummedPieces;
 use crate::poison::io_error;
@@ -143,10 +143,19 @@ fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<bool> {
 
 impl LogReader {
     /// See [`LogStore::locate`].
-    fn locate(&self, log: LogId, addresses: Range<u64>) -> Result<Option<Vec<StoredRun>>> {
+    fn locate(
+        &self,
+        log: LogId,
+        addresses: Range<u64>,
+        most: usize,
+    ) -> Result<Option<Vec<StoredRun>>> {
+        self.foreground.direct_read();
         let mut runs = Vec::new();
         let mut at = addresses.start;
         while at < addresses.end {
+            if runs.len() >= most {
+                return Ok(None);
+            }
             // What is in memory only, or freed, is for an ordinary read.
             let Ok(None) = self.logs.read_tail(log, at, &mut [0]) else {
                 return Ok(None);
@@ -169,12 +178,17 @@ impl LogReader {
 }
 
 impl LogStore {
-    /// Where these log addresses lie, in order, if all are raw in segment files; `None` if not.
+    /// Where these log addresses lie, in order, if all are raw in segment files, in at most so many runs; `None` if not.
     ///
     /// # Errors
     /// As the store, and `Corrupt` for a broken record.
-    pub fn locate(&self, log: LogId, addresses: Range<u64>) -> Result<Option<Vec<StoredRun>>> {
-        self.reader.locate(log, addresses)
+    pub fn locate(
+        &self,
+        log: LogId,
+        addresses: Range<u64>,
+        most: usize,
+    ) -> Result<Option<Vec<StoredRun>>> {
+        self.reader.locate(log, addresses, most)
     }
 
     /// A segment file, for reading only.

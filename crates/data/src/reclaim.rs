@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 /// From this many freed bytes on they are reclaimed at once. Fewer wait for `GATHER_DELAY`, so that one sync serves many frees.
 const RECLAIM_AT_ONCE_BYTES: u64 = 16 << 20;
 const GATHER_DELAY: Duration = Duration::from_millis(500);
-/// How long a write that finds the disk full waits for another thread that reclaims.
-const MOST_WAIT: Duration = Duration::from_secs(5);
+/// How long a write that finds the disk full waits for another thread that reclaims. Threads of a mount that wait here answer nobody.
+const MOST_WAIT: Duration = Duration::from_millis(500);
 
 /// See the head of this file. Shared by threads.
 pub struct Reclaimer {
@@ -127,7 +127,7 @@ impl Reclaimer {
         failure.map_or(Ok(()), Err)
     }
 
-    /// The disk is full, and a caller without locks is to write: whether reclaiming might have helped.
+    /// The disk is full, and a caller that holds no lock of this store is to write: whether reclaiming might have helped.
     pub fn reclaim_for_write(&self) -> bool {
         let seen = self.space_freed.epoch();
         let small = self.reclaiming.try_lock_for(MOST_WAIT);

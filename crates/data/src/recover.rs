@@ -149,6 +149,10 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
     }
     for number in dead {
         let path = dir.join(header::name(number));
+        // A program that reads segments itself may have it open, and would keep its space.
+        io.open(&path)
+            .and_then(|file| file.set_len(0))
+            .context("empty", &path)?;
         io.remove(&path).context("remove", &path)?;
     }
     if whole {
@@ -199,7 +203,8 @@ fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<u64> {
 }
 
 /// The gaps between the stored ranges of each segment; these ranges may overlap. A crash may have come before a punch, and small gaps wait for
-/// it; but where a segment has as many holes as its gaps have pages, the small ones are holes already.
+/// it; but where a segment has as many holes as its gaps have pages, the small ones are holes already. (On a file system that compresses
+/// that may be wrong; such gaps go with their segment.)
 fn gaps(mut stored: Vec<SegmentRange>, table: &HashMap<u32, SegmentUsage>) -> Vec<SegmentRange> {
     stored.sort_unstable();
     let (mut gaps, mut small) = (Vec::new(), 0);

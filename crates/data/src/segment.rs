@@ -388,8 +388,8 @@ impl Segments {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(io_error("remove", &path, e)),
             _ => {}
         }
-        // A log that has it open, because its bytes were not on disk yet, would keep its space. If this fails, the space is
-        // taken until the log closes it.
+        // A log that has it open, because its bytes were not on disk yet, would keep its space, and so would a program that reads segments
+        // itself. If this fails, the space is taken until they close it.
         if let Ok(file) = file {
             let _ = file.set_len(0);
         }

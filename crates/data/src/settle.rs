@@ -416,7 +416,7 @@ impl Settler {
                 backlog: self.backlog.written_bytes(),
                 bound: self.options.backlog_bytes,
                 is_urgent: self.backlog.is_urgent() || self.backlog.background.is_stopping(),
-                writes: self.backlog.writes(),
+                begun: self.backlog.writes() + self.foreground.direct_reads(),
                 calls: self.foreground.any(),
             };
             if pacer.may_step(load, Instant::now()) {

@@ -20,11 +20,19 @@ const BACKOFF_READS: u32 = 16;
 /// Segment files that are kept open.
 const MOST_SEGMENTS: usize = 16;
 
-/// The segment files that a process has open, the newest last.
+/// The segment files that a process has open of the server of its session, the newest last. Another server may have other files of the
+/// same numbers.
 #[derive(Default)]
 pub(super) struct SegmentFiles(Mutex<Vec<(u32, Arc<File>)>>);
 
 impl SegmentFiles {
+    /// Closes all, unless another thread has them.
+    pub fn clear(&self) {
+        if let Some(mut files) = self.0.try_lock() {
+            files.clear();
+        }
+    }
+
     /// Of the server of this session.
     fn get(&self, session: &LinkSession, number: u32) -> Result<Arc<File>, CallError> {
         {
@@ -59,47 +67,45 @@ pub(super) struct DirectReads {
 }
 
 impl DirectReads {
-    /// Reads into the first bytes of `into`, if that can be done directly; how many came. `None`: it is to be an ordinary read.
+    /// Reads as many of the first bytes of `into` as can be read directly: how many, and whether the file ends there. What is left is for
+    /// ordinary reads.
+    ///
+    /// # Errors
+    /// As an ordinary read.
     pub fn read(
         &self,
         session: &LinkSession,
         file: u64,
         into: &mut [u8],
         offset: u64,
-    ) -> Option<usize> {
+    ) -> Result<(usize, bool), CallError> {
         if into.len() < MIN_BYTES {
-            return None;
+            return Ok((0, false));
         }
         let waits = self.backoff.load(Relaxed);
         if waits > 0 {
             // Of threads that read at once some may not count; that does not matter.
             self.backoff.store(waits - 1, Relaxed);
-            return None;
+            return Ok((0, false));
         }
-        let came = read_all(session, file, into, offset);
-        if came.is_none() {
-            self.backoff.store(BACKOFF_READS, Relaxed);
+        let mut done = 0;
+        for part in into.chunks_mut(MAX_LOCATED_BYTES as usize) {
+            let at = offset.saturating_add(done as u64);
+            let len = part.len() as u32;
+            let request = Request::File(file, FileRequest::Locate { offset: at, len });
+            let (located, _): (Option<DirectRead>, _) =
+                session.call_on_file(&request, BulkTransfer::None)?;
+            let Some(came) = located.and_then(|located| fill(session, &located, part)) else {
+                self.backoff.store(BACKOFF_READS, Relaxed);
+                return Ok((done, false));
+            };
+            done += came;
+            if came < part.len() {
+                return Ok((done, true));
+            }
         }
-        came
+        Ok((done, false))
     }
-}
-
-fn read_all(session: &LinkSession, file: u64, into: &mut [u8], offset: u64) -> Option<usize> {
-    let mut done = 0;
-    for part in into.chunks_mut(MAX_LOCATED_BYTES as usize) {
-        let at = offset.checked_add(done as u64)?;
-        let len = part.len() as u32;
-        let request = Request::File(file, FileRequest::Locate { offset: at, len });
-        let located = session.call_on_file::<Option<DirectRead>>(&request, BulkTransfer::None);
-        // An error is told by the ordinary read.
-        let (located, _) = located.ok()?;
-        let came = fill(session, &located?, part)?;
-        done += came;
-        if came < part.len() {
-            break;
-        }
-    }
-    Some(done)
 }
 
 /// Reads what was located; how many bytes that is. `None`: not all of it is there, or its numbers do not fit.

@@ -165,9 +165,15 @@ impl OpenedInProcess {
     }
 
     fn read_into(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
-        if let Some(came) = (self.direct).read(&self.session, self.file, into, offset) {
-            return Ok(came);
+        let (done, ends) = (self.direct).read(&self.session, self.file, into, offset)?;
+        if ends || done == into.len() && done > 0 {
+            return Ok(done);
         }
+        let (rest, at) = (&mut into[done..], offset.saturating_add(done as u64));
+        Ok(done + self.read_by_server(rest, at)?)
+    }
+
+    fn read_by_server(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
         // Of threads that read at once, one goes on where it was, and the others ask.
         if let Some(mut pipeline) = self.pipeline.try_lock()
             && let Some(came) = pipeline.read(&self.session, self.file, into, offset)?

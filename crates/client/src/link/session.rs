@@ -171,6 +171,7 @@ impl LinkSession {
         if let Some(mut connections) = self.connections.try_lock() {
             connections.idle.clear();
         }
+        self.segments.clear();
     }
 
     /// Whether bytes that were read after this mark are still what a read returns: nothing has changed, and the server is there. The socket
@@ -368,6 +369,7 @@ impl LinkSession {
         if ended {
             self.ended.store(true, Ordering::SeqCst);
             self.connections.lock().idle.clear();
+            self.segments.clear();
         }
         ended
     }

@@ -132,13 +132,16 @@ fn a_damaged_byte_is_an_error_of_the_reads_that_have_it() {
 fn a_read_beside_writes_and_freed_bytes_sees_one_write() {
     const BLOCK: usize = 512 << 10;
     const BLOCKS: u64 = 6;
-    let (world, _) = counted(1);
+    let (world, by_server) = counted(1);
     let client = &world.clients[0];
+    // Each word has its place in it, so that no two pieces are equal.
     let block = |value: u64| -> Vec<u8> {
-        let words = std::iter::repeat_n(value.to_le_bytes(), BLOCK / 8);
-        words.flatten().collect()
+        let words = (0..BLOCK as u64 / 8).map(|place| value << 32 | (place & 0xffff));
+        words.flat_map(u64::to_le_bytes).collect()
     };
-    write_committed(client, "/f", &[(0, &vec![0; BLOCK * BLOCKS as usize])]);
+    let read = AtomicU64::new(0);
+    let first = block(0).repeat(BLOCKS as usize);
+    write_committed(client, "/f", &[(0, &first)]);
     let latest: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -151,7 +154,8 @@ fn a_read_beside_writes_and_freed_bytes_sees_one_write() {
                     let least = latest[n as usize].load(Relaxed);
                     let came = file.read_at(&mut buffer, n * BLOCK as u64).unwrap();
                     assert_eq!(came, BLOCK);
-                    let value = u64::from_le_bytes(*buffer.first_chunk().unwrap());
+                    read.fetch_add(BLOCK as u64, Relaxed);
+                    let value = u64::from_le_bytes(*buffer.first_chunk().unwrap()) >> 32;
                     assert!(buffer == block(value), "two writes at once");
                     assert!(value >= least, "{value} after {least}");
                 }
@@ -163,10 +167,44 @@ fn a_read_beside_writes_and_freed_bytes_sees_one_write() {
         for value in 1..=count(200, 3000) {
             let n = value % BLOCKS;
             file.write_at(&block(value), n * BLOCK as u64).unwrap();
-            file.commit().unwrap();
             latest[n as usize].store(value, Relaxed);
+            file.commit().unwrap();
         }
         ended.store(true, Relaxed);
     });
+    let (read, by_server) = (read.load(Relaxed), by_server.load(Relaxed));
+    assert!(by_server < read, "{by_server} of {read} bytes");
+    world.stop_and_check();
+}
+
+/// The first 8 MiB are committed, what follows is not: that is one read all the same, and no byte of the first part is the server's to read.
+#[test]
+fn what_cannot_be_read_directly_is_added_to_what_can() {
+    let (world, by_server) = counted(1);
+    let client = &world.clients[0];
+    let content = seeded_bytes(9, 12 << 20);
+    write_committed(client, "/f", &[(0, &content[..8 << 20])]);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let file = options.open(client, "/f").unwrap();
+    file.write_at(&content[8 << 20..], 8 << 20).unwrap();
+    let mut came = vec![0xEE; 13 << 20];
+    assert_eq!(file.read_at(&mut came, 0).unwrap(), content.len());
+    assert!(came[..content.len()] == content);
+    assert!(by_server.load(Relaxed) <= 4 << 20);
+    drop(file);
+    world.stop_and_check();
+}
+
+#[test]
+fn a_handle_that_only_writes_reads_nothing_directly() {
+    let (world, _) = counted(1);
+    write_committed(&world.clients[0], "/f", &[(0, &seeded_bytes(2, 1 << 20))]);
+    let mut options = OpenOptions::new();
+    options.write(true);
+    let file = options.open(&world.clients[0], "/f").unwrap();
+    let refused = file.read_at(&mut vec![0; 1 << 20], 0).unwrap_err();
+    assert_eq!(refused.errno(), Errno::BADF);
+    drop(file);
     world.stop_and_check();
 }

@@ -21,8 +21,8 @@ pub struct PacingInput {
     pub bound: u64,
     /// A writer waits for room.
     pub is_urgent: bool,
-    /// A number that changes with every write.
-    pub writes: u64,
+    /// A number that grows with every write, and every read that a program makes itself.
+    pub begun: u64,
     /// Reads or syncs are under way.
     pub calls: bool,
 }
@@ -30,8 +30,8 @@ pub struct PacingInput {
 /// See the head of this file. The caller has the clock.
 #[derive(Debug)]
 pub struct Pacer {
-    /// Number of the last write that was seen.
-    writes: u64,
+    /// That number when it was last looked at.
+    begun: u64,
     /// When the foreground was last seen busy.
     busy: Option<Instant>,
     /// When the pause began.
@@ -42,7 +42,7 @@ impl Pacer {
     /// A pacer that has seen no write yet.
     pub fn new() -> Pacer {
         Pacer {
-            writes: 0,
+            begun: 0,
             busy: None,
             since: None,
         }
@@ -50,8 +50,8 @@ impl Pacer {
 
     /// Whether the next step may be taken now.
     pub fn may_step(&mut self, load: PacingInput, now: Instant) -> bool {
-        if load.calls || load.writes != self.writes {
-            (self.writes, self.busy) = (load.writes, Some(now));
+        if load.calls || load.begun != self.begun {
+            (self.begun, self.busy) = (load.begun, Some(now));
         }
         let since = *self.since.get_or_insert(now);
         let rests = |busy: Instant| now.saturating_duration_since(busy) >= IDLE_AFTER;
@@ -113,13 +113,19 @@ mod tests {
         let (mut steps, mut writes) = (0, 0);
         while now < start + 20 * MAX_PAUSE {
             writes += 1;
-            let busy = PacingInput { writes, ..load(1) };
+            let busy = PacingInput {
+                begun: writes,
+                ..load(1)
+            };
             steps += u32::from(pacer.may_step(busy, now));
             now += IDLE_CHECK_INTERVAL;
         }
         assert!((19..=20).contains(&steps), "{steps} steps");
         // The burst ends, with a step that takes no pause.
-        let quiet = PacingInput { writes, ..load(1) };
+        let quiet = PacingInput {
+            begun: writes,
+            ..load(1)
+        };
         let hurried = PacingInput {
             is_urgent: true,
             ..quiet

@@ -1,8 +1,9 @@
 //! Reads that a program of this node makes itself: it is told where a file's bytes lie in the member's segment files, and reads and
 //! verifies them there (`forebay_data::direct_read`).
 //!
-//! Invariant: all that one answer names is the file as of one generation, which was current when it was asked for. What was moved or freed
-//! since, the reader finds out, and makes an ordinary read.
+//! Invariant: all that one answer names is the file as of one generation, which was current when it was asked for (a longer read takes
+//! several answers, as an ordinary one over the link takes several calls). What was moved or freed since, the reader finds out, and
+//! makes an ordinary read.
 use super::Delegate;
 use super::handles::Handle;
 use super::intervals::ByteSource;
@@ -56,11 +57,12 @@ impl Delegate {
                 let ByteSource::Log { member, log, addr } = source else {
                     continue;
                 };
-                let addresses = addr..addr + (part.end - part.start);
-                if member != self.ctx.member() {
+                let end = addr.checked_add(part.end - part.start);
+                let Some(end) = end.filter(|_| member == self.ctx.member()) else {
                     return Ok(None);
-                }
-                let Some(stored) = self.ctx.node.data.locate(log, addresses)? else {
+                };
+                let left = most - runs.len();
+                let Some(stored) = self.ctx.node.data.locate(log, addr..end, left)? else {
                     return Ok(None);
                 };
                 let mut at = (part.start - range.start) as u32;
@@ -69,9 +71,6 @@ impl Delegate {
                     at += run.len;
                     runs.push((place, run));
                 }
-            }
-            if runs.len() > most {
-                return Ok(None);
             }
         }
         self.ctx.counters.read(len as usize);
