@@ -149,10 +149,7 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
     }
     for number in dead {
         let path = dir.join(header::name(number));
-        // A program that reads segments itself may have it open, and would keep its space.
-        io.open(&path)
-            .and_then(|file| file.set_len(0))
-            .context("empty", &path)?;
+        // Not emptied before: in a salvage it is another name of a file of the damaged store.
         io.remove(&path).context("remove", &path)?;
     }
     if whole {

@@ -53,8 +53,9 @@ fn another_version_hears_both_versions_and_nonsense_is_refused() {
         version: VERSION,
         session: Some([9; 16]),
     };
+    let own = format!("version {VERSION}");
     let cases: [(&[u8], Refusal, &str); 4] = [
-        (&newer.encode(), Refusal::Version, "version 2"),
+        (&newer.encode(), Refusal::Version, &own),
         (&unknown.encode(), Refusal::UnknownSession, "connect again"),
         (b"GET / HTTP/1.1", Refusal::NoHello, "hello"),
         (&[7; HELLO_BYTES], Refusal::NoHello, "hello"),
