@@ -95,7 +95,7 @@ use parking_lot::Mutex;
 use poison::Poison;
 use ranges::{merge, subtract};
 use read::{LogReader, SentBytes};
-use reclaim::{Punch, ReclaimQueue, Reclaimer, SmallHoles};
+use reclaim::{PunchScope, ReclaimQueue, Reclaimer, SmallHoles};
 use segment::Segments;
 use settle::{OpenedIndex, SettleParts, Settler};
 use span_table::SpanTable;
@@ -513,7 +513,7 @@ impl LogStore {
     /// # Errors
     /// The first failure of disk or store; all else was done.
     pub fn clean(&self, evacuate: bool) -> Result<()> {
-        self.writer.reclaimer.reclaim_all(Punch::All, evacuate)
+        self.writer.reclaimer.reclaim_all(PunchScope::All, evacuate)
     }
 
     /// Settles all that waits. What the settling thread does, for those that do without it. Nothing if nothing is settled.
@@ -535,7 +535,9 @@ impl LogStore {
         self.writer.spans.apply_seals()?;
         self.writer.segments.seal_all();
         // Those that are small are found again.
-        self.writer.reclaimer.reclaim_all(Punch::Large, false)?;
+        self.writer
+            .reclaimer
+            .reclaim_all(PunchScope::Large, false)?;
         if let Some(settler) = &self.writer.settler {
             settler.save(&*self.io);
         }

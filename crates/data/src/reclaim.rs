@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 pub use queue::ReclaimQueue;
 use schedule::ReclaimSchedule;
 use small_holes::is_short;
-pub use small_holes::{LARGE_HOLE, MOST_SMALL_HOLES, Punch, SmallHoles, whole_pages};
+pub use small_holes::{LARGE_HOLE, MOST_SMALL_HOLES, PunchScope, SmallHoles, whole_pages};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -108,7 +108,7 @@ impl Reclaimer {
     ///
     /// # Errors
     /// The first failure of disk or store; everything else was done. The rest is retried later or at the next start.
-    pub fn reclaim_all(&self, punch: Punch<'_>, evacuate: bool) -> Result<()> {
+    pub fn reclaim_all(&self, punch: PunchScope<'_>, evacuate: bool) -> Result<()> {
         let mut small = self.reclaiming.lock();
         let mut failure = self.reclaim(&mut small, punch).failure;
         if evacuate {
@@ -116,7 +116,9 @@ impl Reclaimer {
             let candidates = targets(self.mostly_dead());
             if !candidates.is_empty() {
                 // Of some it may be enough.
-                failure = failure.or(self.reclaim(&mut small, Punch::Of(&candidates)).failure);
+                failure = failure.or(self
+                    .reclaim(&mut small, PunchScope::Of(&candidates))
+                    .failure);
             }
             let targets = targets(self.mostly_dead());
             if !targets.is_empty() {
@@ -143,7 +145,7 @@ impl Reclaimer {
     }
 
     fn reclaim_for_space(&self, small: &mut SmallHoles) -> bool {
-        let reclaimed = self.reclaim(small, Punch::All);
+        let reclaimed = self.reclaim(small, PunchScope::All);
         if let Some(error) = reclaimed.failure {
             tracing::warn!(%error, "could not give all disk space back");
         }
@@ -151,7 +153,7 @@ impl Reclaimer {
     }
 
     /// Removes dead segments and punches freed ranges.
-    fn reclaim(&self, small: &mut SmallHoles, punch: Punch<'_>) -> ReclaimRound {
+    fn reclaim(&self, small: &mut SmallHoles, punch: PunchScope<'_>) -> ReclaimRound {
         let mut reclaimed = ReclaimRound::default();
         let mut ranges = self.queue.take();
         let empty: BTreeSet<u32> = self.segments.sealed(|u| u.live == 0).into_iter().collect();
@@ -239,8 +241,8 @@ impl Reclaimer {
             }
             let pass = schedule.is_due(self.mostly_dead().len(), Instant::now());
             let punch = match self.needs_small_holes() {
-                true => Punch::All,
-                false => Punch::Large,
+                true => PunchScope::All,
+                false => PunchScope::Large,
             };
             let reclaimed = self.reclaim_all(punch, pass);
             schedule.note(pass, reclaimed.is_err(), Instant::now());

@@ -3,12 +3,13 @@
 //! It asks where the bytes lie, and reads and verifies them there: they are copied once, and the server computes nothing. If they are not
 //! there any more, or damaged, the ordinary read that follows finds out what is the matter.
 use super::connection::BulkTransfer;
-use super::error::CallError;
+use super::error::{CallError, LinkError};
 use super::request::{FileRequest, MAX_LOCATED_BYTES, Request};
 use super::session::LinkSession;
 use forebay_server::delegate::DirectRead;
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -48,7 +49,7 @@ impl SegmentFiles {
         let bulk = BulkTransfer::Descriptor(&mut descriptor);
         session.call_on_file::<()>(&Request::Segment(number), bulk)?;
         // This process has no number left for it, so the kernel has dropped it.
-        let none_left = || super::error::LinkError::Local(rustix::io::Errno::MFILE.into());
+        let none_left = || LinkError::Local(Errno::MFILE.into());
         let file = Arc::new(File::from(descriptor.ok_or_else(none_left)?));
         let mut files = self.0.lock();
         if files.len() >= MOST_SEGMENTS {

@@ -2,7 +2,7 @@
 //! server reads none of the bytes.
 use crate::backends::{BackendKind, World};
 use forebay_client::link::server::LinkLimits;
-use forebay_client::{Client, OpenOptions};
+use forebay_client::{Client, File, OpenOptions};
 use forebay_server::Config;
 use forebay_storage::OsIo;
 use forebay_storage::fault::{Call, HookedIo};
@@ -46,6 +46,13 @@ fn write_committed(client: &Client, path: &str, parts: &[(u64, &[u8])]) {
     }
     file.commit().unwrap();
     file.close().unwrap();
+}
+
+/// For reading and writing.
+fn open_again(client: &Client, path: &str) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    options.open(client, path).unwrap()
 }
 
 #[test]
@@ -93,9 +100,7 @@ fn holes_unwritten_bytes_and_those_of_another_node_are_read_too() {
         assert!(came == expected);
     }
     // Not published, and not in a file yet.
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    let file = options.open(&world.clients[0], "/sparse").unwrap();
+    let file = open_again(&world.clients[0], "/sparse");
     file.write_at(&piece[..5000], 1 << 20).unwrap();
     expected[1 << 20..][..5000].copy_from_slice(&piece[..5000]);
     let mut came = vec![0xEE; 6 << 20];
@@ -184,9 +189,7 @@ fn what_cannot_be_read_directly_is_added_to_what_can() {
     let client = &world.clients[0];
     let content = seeded_bytes(9, 12 << 20);
     write_committed(client, "/f", &[(0, &content[..8 << 20])]);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    let file = options.open(client, "/f").unwrap();
+    let file = open_again(client, "/f");
     file.write_at(&content[8 << 20..], 8 << 20).unwrap();
     let mut came = vec![0xEE; 13 << 20];
     assert_eq!(file.read_at(&mut came, 0).unwrap(), content.len());

@@ -18,7 +18,7 @@ const ENOUGH_BYTES: u64 = 4 << 30;
 
 /// Which small parts are punched too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Punch<'a> {
+pub enum PunchScope<'a> {
     /// All.
     All,
     /// Those of segments that are about to be emptied.
@@ -27,12 +27,12 @@ pub enum Punch<'a> {
     Large,
 }
 
-impl Punch<'_> {
+impl PunchScope<'_> {
     fn is_of(self, segment: u32) -> bool {
         match self {
-            Punch::All => true,
-            Punch::Of(segments) => segments.contains(&segment),
-            Punch::Large => false,
+            PunchScope::All => true,
+            PunchScope::Of(segments) => segments.contains(&segment),
+            PunchScope::Large => false,
         }
     }
 }
@@ -70,7 +70,7 @@ impl SmallHoles {
 
     /// Keeps the small ones of these that are not to be punched yet, unless they are too many. Answers those to punch. What has no whole page
     /// is forgotten.
-    pub fn keep(&mut self, ranges: Vec<SegmentRange>, punch: Punch<'_>) -> Vec<SegmentRange> {
+    pub fn keep(&mut self, ranges: Vec<SegmentRange>, punch: PunchScope<'_>) -> Vec<SegmentRange> {
         let with_pages = ranges.into_iter().filter(|r| whole_pages(r).is_some());
         let (mut now, small): (Vec<_>, Vec<_>) =
             with_pages.partition(|r| r.end - r.start >= LARGE_HOLE || punch.is_of(r.segment));
@@ -97,16 +97,16 @@ mod tests {
         let mut holes = SmallHoles::default();
         let large = SegmentRange::new(9, 0, LARGE_HOLE);
         let of = BTreeSet::from([2]);
-        let punched = holes.keep(vec![small(1), large, small(2)], Punch::Of(&of));
+        let punched = holes.keep(vec![small(1), large, small(2)], PunchScope::Of(&of));
         assert_eq!(punched, [large, small(2)]);
         let many = vec![small(3); MOST_SMALL_HOLES - 1];
-        assert!(holes.keep(many, Punch::Large).is_empty());
-        let punched = holes.keep(vec![small(4)], Punch::Large);
+        assert!(holes.keep(many, PunchScope::Large).is_empty());
+        let punched = holes.keep(vec![small(4)], PunchScope::Large);
         assert_eq!((punched.len(), holes.len()), (MOST_SMALL_HOLES + 1, 0));
-        assert_eq!(holes.keep(vec![small(5)], Punch::All), [small(5)]);
+        assert_eq!(holes.keep(vec![small(5)], PunchScope::All), [small(5)]);
         // Pages that hold a neighbour's bytes too.
         let cut = SegmentRange::new(1, 1, 2 * PAGE - 2);
-        assert!(holes.keep(vec![cut], Punch::All).is_empty() && holes.len() == 0);
+        assert!(holes.keep(vec![cut], PunchScope::All).is_empty() && holes.len() == 0);
     }
 
     #[test]
