@@ -1,22 +1,26 @@
-//! Buffers for large reads that are reused, so that they are not cleared each time.
+//! Buffers for reads that are reused, so that they are neither cleared nor allocated each time.
 //!
-//! A read of 1 MiB would otherwise spend a good part of its time on zeroing memory that it overwrites at once.
+//! A read of 1 MiB would otherwise spend a good part of its time on zeroing memory that it overwrites at once. Reads of a page by
+//! several threads would wait for each other in the allocator, which serves such sizes under one lock.
 //!
 //! A kept buffer begins on a page. The kernel takes an answer page by page into its cache: from a buffer that begins in
 //! the middle of one it would take every page in two parts, and pin and lock twice as often.
 //!
 //! Invariants: a buffer holds whatever the last read left there, so its user overwrites all bytes before it hands out any.
-//! The pool never holds more than its limit (not counting the page that each buffer spends on its alignment); a buffer that
-//! does not fit goes back to the allocator.
+//! The pool never holds more than its limit (not counting the page that each buffer spends on its alignment). If a buffer that comes
+//! back does not fit, others of the size that takes most go back to the allocator.
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// Smaller buffers are allocated each time: clearing them costs less than sharing them.
-const MIN_POOLED_BYTES: usize = 64 << 10;
+const MIN_POOLED_BYTES: usize = PAGE;
 /// Where the kernel's pages begin; on machines with larger ones, every fourth or sixteenth of these.
 const PAGE: usize = 4096;
+/// Powers of two, from `MIN_POOLED_BYTES` on, that a pooled buffer may have: up to 64 GiB. Nothing longer is asked for; if it were,
+/// it would not be kept.
+const SIZES: usize = 25;
 
 /// A pool of buffers. Cheap to clone: clones share it.
 #[derive(Clone)]
@@ -27,7 +31,43 @@ pub struct BufferPool {
 struct Pool {
     /// Most bytes kept.
     limit: usize,
-    free: Mutex<Vec<HeapBytes>>,
+    free: Mutex<FreeBuffers>,
+}
+
+/// Buffers that nobody uses.
+#[derive(Default)]
+struct FreeBuffers {
+    /// By size: `MIN_POOLED_BYTES << i`.
+    of_size: [Vec<HeapBytes>; SIZES],
+    /// Bytes of all.
+    held: usize,
+}
+
+impl FreeBuffers {
+    fn pop(&mut self, size: usize) -> Option<HeapBytes> {
+        let memory = self.of_size.get_mut(size)?.pop()?;
+        self.held -= memory.len();
+        Some(memory)
+    }
+
+    fn push(&mut self, memory: HeapBytes) {
+        if let Some(free) = self.of_size.get_mut(size_index(memory.len())) {
+            self.held += memory.len();
+            free.push(memory);
+        }
+    }
+
+    /// The size of which most bytes are here.
+    fn largest_share(&self) -> usize {
+        let bytes = |i: &usize| self.of_size[*i].len() << i;
+        (0..SIZES).max_by_key(bytes).unwrap_or(0)
+    }
+}
+
+/// Which size serves `len` bytes.
+fn size_index(len: usize) -> usize {
+    let pages = len.div_ceil(MIN_POOLED_BYTES);
+    pages.next_power_of_two().trailing_zeros() as usize
 }
 
 /// Initialised bytes on the heap.
@@ -78,8 +118,8 @@ impl BufferPool {
         let memory = if len < MIN_POOLED_BYTES {
             HeapBytes::small(len)
         } else {
-            self.kept(len)
-                .unwrap_or_else(|| HeapBytes::aligned(len.next_power_of_two()))
+            let kept = self.pool.free.lock().pop(size_index(len));
+            kept.unwrap_or_else(|| HeapBytes::aligned(len.next_power_of_two()))
         };
         PooledBuffer {
             memory,
@@ -88,21 +128,28 @@ impl BufferPool {
         }
     }
 
-    fn kept(&self, len: usize) -> Option<HeapBytes> {
-        let mut free = self.pool.free.lock();
-        let at = free.iter().rposition(|memory| memory.len() >= len)?;
-        Some(free.swap_remove(at))
-    }
-
     /// Bytes kept now.
     pub fn held(&self) -> u64 {
-        self.pool.held() as u64
+        self.pool.free.lock().held as u64
     }
 }
 
 impl Pool {
-    fn held(&self) -> usize {
-        self.free.lock().iter().map(HeapBytes::len).sum()
+    /// Keeps `memory` for later.
+    fn keep(&self, memory: HeapBytes) {
+        if memory.len() > self.limit {
+            return;
+        }
+        // Given back outside the lock.
+        let mut dropped = Vec::new();
+        let mut free = self.free.lock();
+        while free.held + memory.len() > self.limit {
+            let most = free.largest_share();
+            let Some(other) = free.pop(most) else { break };
+            dropped.push(other);
+        }
+        free.push(memory);
+        drop(free);
     }
 }
 
@@ -145,12 +192,7 @@ impl Drop for PooledBuffer {
         if self.len < MIN_POOLED_BYTES {
             return;
         }
-        let memory = std::mem::take(&mut self.memory);
-        let mut free = self.pool.free.lock();
-        let held: usize = free.iter().map(HeapBytes::len).sum();
-        if held + memory.len() <= self.pool.limit {
-            free.push(memory);
-        }
+        self.pool.keep(std::mem::take(&mut self.memory));
     }
 }
 
@@ -171,14 +213,40 @@ mod tests {
         assert_eq!(buffers.held(), 1 << 17);
         assert_eq!(buffers.take(70_000).len(), 70_000);
         assert_eq!(buffers.held(), 1 << 17);
-        // A longer one than is there is made new.
+        // A longer one than is there is made new; a shorter one does not take it.
         assert_eq!(buffers.take(1 << 18).len(), 1 << 18);
+        let page = buffers.take(PAGE);
+        assert_eq!(buffers.held(), (1 << 17) + (1 << 18));
+        drop(page);
+        assert_eq!(buffers.held(), (1 << 17) + (1 << 18) + PAGE as u64);
+    }
+
+    #[test]
+    fn buffers_of_a_size_that_is_asked_for_now_replace_others() {
+        let buffers = BufferPool::new(1 << 20);
+        let of_size = |len, n| (0..n).map(|_| buffers.take(len)).collect::<Vec<_>>();
+        drop(of_size(1 << 18, 4));
+        assert_eq!(buffers.held(), 1 << 20);
+        drop(of_size(PAGE, 64));
+        assert_eq!(buffers.held(), 1 << 20, "one of 256 KiB made room");
+        let again = of_size(PAGE, 64);
+        assert_eq!(buffers.held(), 3 << 18);
+        drop(again);
+        drop(buffers.take((1 << 20) + 1));
+        assert_eq!(buffers.held(), 1 << 20, "too long to be kept");
     }
 
     #[test]
     fn a_large_buffer_begins_on_a_page_also_when_it_is_used_again() {
         let buffers = BufferPool::new(1 << 20);
-        for len in [MIN_POOLED_BYTES, 100_000, 1 << 18, (1 << 18) - 1, 100_000] {
+        for len in [
+            MIN_POOLED_BYTES,
+            100_000,
+            1 << 18,
+            (1 << 18) - 1,
+            5000,
+            100_000,
+        ] {
             let mut buffer = buffers.take(len);
             assert_eq!(buffer.as_ptr().align_offset(PAGE), 0);
             buffer.fill(9);

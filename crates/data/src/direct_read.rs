@@ -95,7 +95,7 @@ impl StoredRun {
                 // Cut by the wanted range: read aside.
                 let edge = &mut edge[..piece.len()];
                 if !read_at(file, edge, self.offset + piece.start as u64)?
-                    || crc32c::crc32c(edge) != self.checksums[i]
+                    || forebay_checksum::crc32c(edge) != self.checksums[i]
                 {
                     return Ok(false);
                 }
@@ -123,7 +123,7 @@ impl StoredRun {
             for (n, checksum) in self.checksums[i..end].iter().enumerate() {
                 let piece = self.piece(i + n);
                 let stored = &place[piece.start - bytes.start..piece.end - bytes.start];
-                if crc32c::crc32c(stored) != *checksum {
+                if forebay_checksum::crc32c(stored) != *checksum {
                     return Ok(false);
                 }
             }

@@ -214,7 +214,7 @@ fn chunks(addr: u64, bytes: &[u8]) -> Vec<StoredChunk> {
     let all = std::iter::once(first).chain(rest.chunks(ChunkSize::MIN.bytes()));
     let chunk = |bytes: &[u8]| StoredChunk {
         len: bytes.len() as u32,
-        crc: Some(crc32c::crc32c(bytes)),
+        crc: Some(forebay_checksum::crc32c(bytes)),
     };
     all.map(chunk).collect()
 }

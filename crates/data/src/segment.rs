@@ -180,7 +180,12 @@ impl Segments {
 
     /// Where the file of this number lies.
     pub fn path(&self, number: u32) -> PathBuf {
-        self.dir.join(name(number))
+        // In one piece of memory: each read asks for one.
+        let (dir, name) = (self.dir.as_os_str(), name(number));
+        let mut path = PathBuf::with_capacity(dir.len() + 1 + name.len());
+        path.push(dir);
+        path.push(name);
+        path
     }
 
     /// Reserves `len` bytes of a segment: the segment and the offset in it. They count as live from now on.

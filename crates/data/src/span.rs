@@ -298,7 +298,7 @@ mod tests {
             for i in 0..part.crcs.len() {
                 let p = part.piece(i);
                 let bytes = &bytes[(p.start - addr) as usize..(p.end - addr) as usize];
-                prop_assert_eq!(crc32c::crc32c(bytes), part.crcs[i]);
+                prop_assert_eq!(forebay_checksum::crc32c(bytes), part.crcs[i]);
                 prop_assert_eq!(part.segment_offset(p.start), whole.segment_offset(p.start));
             }
         }

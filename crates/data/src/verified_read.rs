@@ -9,9 +9,9 @@ use std::ops::Range;
 
 /// Bytes read before they are verified: few enough to be still in the processor's cache, and while they are verified the
 /// disk goes on reading ahead.
-const VERIFY_STEP: u64 = 256 << 10;
+pub const VERIFY_STEP: u64 = 256 << 10;
 /// Gaps between wanted bytes up to this length are read too, instead of making another read call.
-const READ_OVER_BYTES: u64 = 16 << 10;
+pub const READ_OVER_BYTES: u64 = 16 << 10;
 /// A piece of this size is read into the stack if only a part of it is wanted.
 const SMALL_PIECE: usize = 4096;
 
@@ -76,42 +76,36 @@ pub fn read(
     let (head, tail) = (pieces.piece(first), pieces.piece(last));
     let cut_head = head.start < at || (first == last && end < head.end);
     let cut_tail = first != last && end < tail.end;
-    let cut = |is_cut: bool, piece: &Range<u64>| match is_cut {
-        true => CutPiece::new(piece.end - piece.start),
-        false => CutPiece::new(0),
-    };
+    let cut =
+        |is_cut: bool, piece: &Range<u64>| is_cut.then(|| CutPiece::new(piece.end - piece.start));
     let (mut head_bytes, mut tail_bytes) = (cut(cut_head, &head), cut(cut_tail, &tail));
     let whole =
         if cut_head { head.end.min(end) } else { at }..if cut_tail { tail.start } else { end };
     let mut middle = &mut buf[(whole.start - at) as usize..(whole.end - at) as usize];
     for step in steps(pieces, &(head.start..tail.end)) {
-        let (with_head, with_tail) = (
-            cut_head && step.start == head.start,
-            cut_tail && step.end == tail.end,
-        );
         let here = step.start.max(whole.start)..step.end.min(whole.end);
         let (target, rest) = middle.split_at_mut(here.end.saturating_sub(here.start) as usize);
         middle = rest;
         let mut parts = [&mut [][..], target, &mut []];
-        if with_head {
-            parts[0] = head_bytes.bytes();
+        if let Some(cut) = head_bytes.as_mut().filter(|_| step.start == head.start) {
+            parts[0] = cut.bytes();
         }
-        if with_tail {
-            parts[2] = tail_bytes.bytes();
+        if let Some(cut) = tail_bytes.as_mut().filter(|_| step.end == tail.end) {
+            parts[2] = cut.bytes();
         }
         if let Some(bad) = read_pieces(segments, &*file, pieces, &step, &mut parts)? {
             return Ok(Some(bad));
         }
     }
-    if cut_head {
+    if let Some(cut) = &mut head_bytes {
         let n = (head.end.min(end) - at) as usize;
         let from = (at - head.start) as usize;
-        buf[..n].copy_from_slice(&head_bytes.bytes()[from..from + n]);
+        buf[..n].copy_from_slice(&cut.bytes()[from..from + n]);
     }
-    if cut_tail {
+    if let Some(cut) = &mut tail_bytes {
         let n = (end - tail.start) as usize;
         let from = buf.len() - n;
-        buf[from..].copy_from_slice(&tail_bytes.bytes()[..n]);
+        buf[from..].copy_from_slice(&cut.bytes()[..n]);
     }
     Ok(None)
 }
@@ -219,7 +213,7 @@ fn read_near(
             let positions = pieces.piece(piece);
             let begin = place(positions.start);
             let stored = begin..begin + (positions.end - positions.start) as usize;
-            let found = (stored.end <= n).then(|| crc32c::crc32c(&buffer[stored]));
+            let found = (stored.end <= n).then(|| forebay_checksum::crc32c(&buffer[stored]));
             if found != Some(pieces.checksum(piece)) {
                 return Ok(Some(Mismatch { piece, found }));
             }
@@ -270,7 +264,7 @@ fn read_pieces(
                 return Ok(Some(Mismatch::missing(piece)));
             }
             let (bytes, more) = rest.split_at(len);
-            let found = crc32c::crc32c(bytes);
+            let found = forebay_checksum::crc32c(bytes);
             if found != pieces.checksum(piece) {
                 return Ok(Some(Mismatch {
                     piece,

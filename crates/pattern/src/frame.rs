@@ -23,7 +23,7 @@ pub(crate) fn put(out: &mut Vec<u8>, kind: u8, inside: &[u8]) {
     out.push(kind << 4 | VERSION);
     varint::put(out, inside.len() as u64 + 4);
     out.extend_from_slice(inside);
-    let sum = crc32c::crc32c(&out[start..]);
+    let sum = forebay_checksum::crc32c(&out[start..]);
     out.extend_from_slice(&sum.to_le_bytes());
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8], at: usize) -> Result<(u8, &'a [u8])
         return Err(short(head + 4));
     };
     let expected = u32::from_le_bytes(*sum);
-    let found = crc32c::crc32c(&whole[..head + inside.len()]);
+    let found = forebay_checksum::crc32c(&whole[..head + inside.len()]);
     if expected != found {
         return Err(Error::Checksum {
             at,

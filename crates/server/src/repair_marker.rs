@@ -49,7 +49,7 @@ fn encode(time: u64) -> [u8; LEN] {
     b[..8].copy_from_slice(MAGIC);
     b[8..12].copy_from_slice(&VERSION.to_be_bytes());
     b[16..24].copy_from_slice(&time.to_be_bytes());
-    let sum = crc32c::crc32c(&b[..CHECKSUMMED_BYTES]);
+    let sum = forebay_checksum::crc32c(&b[..CHECKSUMMED_BYTES]);
     b[CHECKSUMMED_BYTES..].copy_from_slice(&sum.to_be_bytes());
     b
 }
@@ -57,8 +57,8 @@ fn encode(time: u64) -> [u8; LEN] {
 /// The time in a mark; `None` if it is torn or damaged.
 fn decode(b: &[u8]) -> Option<u64> {
     let head = b.get(..LEN)?;
-    let whole =
-        head[CHECKSUMMED_BYTES..] == crc32c::crc32c(&head[..CHECKSUMMED_BYTES]).to_be_bytes();
+    let whole = head[CHECKSUMMED_BYTES..]
+        == forebay_checksum::crc32c(&head[..CHECKSUMMED_BYTES]).to_be_bytes();
     let known = head.starts_with(MAGIC) && head[8..12] == VERSION.to_be_bytes();
     let (_, time) = head[..CHECKSUMMED_BYTES].split_last_chunk::<8>()?;
     (whole && known).then(|| u64::from_be_bytes(*time))

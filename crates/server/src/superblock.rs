@@ -94,7 +94,7 @@ impl Superblock {
         b[16..18].copy_from_slice(&self.members.to_be_bytes());
         b[28..44].copy_from_slice(&self.service);
         b[44..60].copy_from_slice(&self.store);
-        let sum = crc32c::crc32c(&b[..CHECKSUMMED]);
+        let sum = forebay_checksum::crc32c(&b[..CHECKSUMMED]);
         b[CHECKSUMMED..].copy_from_slice(&sum.to_be_bytes());
         b
     }
@@ -280,7 +280,7 @@ fn read_file(io: &dyn Io, path: &Path) -> Result<FoundSuperblock> {
 
 /// Whether the bytes are a superblock as some version wrote it.
 fn is_whole(b: &[u8]) -> bool {
-    b.len() == LEN && b[CHECKSUMMED..] == crc32c::crc32c(&b[..CHECKSUMMED]).to_be_bytes()
+    b.len() == LEN && b[CHECKSUMMED..] == forebay_checksum::crc32c(&b[..CHECKSUMMED]).to_be_bytes()
 }
 
 pub(crate) fn refuse<T>(text: String) -> Result<T> {
@@ -421,7 +421,7 @@ mod tests {
         for (version, advice) in [(9u32, "newer Forebay"), (2, "copy the files out")] {
             let mut bytes = sample().encode();
             bytes[8..12].copy_from_slice(&version.to_be_bytes());
-            let sum = crc32c::crc32c(&bytes[..CHECKSUMMED]);
+            let sum = forebay_checksum::crc32c(&bytes[..CHECKSUMMED]);
             bytes[CHECKSUMMED..].copy_from_slice(&sum.to_be_bytes());
             let error = Superblock::decode(Path::new("x"), &bytes).unwrap_err();
             assert!(error.to_string().contains(advice), "{error}");

@@ -71,7 +71,7 @@ pub fn flipped_bit(length: usize, expected: u32, found: u32) -> Option<FlippedBi
 /// Flips the one bit of `block` that makes its checksum `expected`; which byte it is in. `None`: nothing was changed. What it is by its structure is to be
 /// checked by the caller. A checksum that is wrong itself must be known by other means, so it is not looked for.
 pub fn correct(block: &mut [u8], expected: u32) -> Option<usize> {
-    let found = crc32c::crc32c(block);
+    let found = forebay_checksum::crc32c(block);
     match flipped_bit(block.len(), expected, found)? {
         FlippedBit::InBlock { byte, mask } => {
             block[byte] ^= mask;
@@ -96,7 +96,7 @@ mod tests {
         fn every_single_flip_is_found(
             block in proptest::collection::vec(any::<u8>(), 1..5000), bit in any::<proptest::sample::Index>(), wrong in 0u32..32,
         ) {
-            let sum = crc32c::crc32c(&block);
+            let sum = forebay_checksum::crc32c(&block);
             let bit = bit.index(block.len() * 8);
             let mut flipped = block.clone();
             flip(&mut flipped, bit);
@@ -111,12 +111,12 @@ mod tests {
         fn two_flips_are_never_taken_for_one(
             block in proptest::collection::vec(any::<u8>(), 2..5000), bits in any::<[proptest::sample::Index; 2]>(),
         ) {
-            let sum = crc32c::crc32c(&block);
+            let sum = forebay_checksum::crc32c(&block);
             let bits = bits.map(|bit| bit.index(block.len() * 8));
             prop_assume!(bits[0] != bits[1]);
             let mut flipped = block.clone();
             bits.iter().for_each(|bit| flip(&mut flipped, *bit));
-            prop_assert_eq!(flipped_bit(block.len(), sum, crc32c::crc32c(&flipped)), None);
+            prop_assert_eq!(flipped_bit(block.len(), sum, forebay_checksum::crc32c(&flipped)), None);
         }
 
         #[test]
@@ -128,7 +128,7 @@ mod tests {
             let rows: Vec<Entry<'_>> = keys.iter().zip(&values).map(|(k, v)| (&k[..], Some(&v[..]))).collect();
             let mut block = Vec::new();
             encode(&rows, &mut block);
-            let sum = crc32c::crc32c(&block);
+            let sum = forebay_checksum::crc32c(&block);
             let mut damaged = block.clone();
             let at = at.index(block.len() - garbage.len());
             damaged[at..at + garbage.len()].copy_from_slice(&garbage);

@@ -157,6 +157,10 @@ impl File for OsFile {
         Ok(done)
     }
     fn read_parts_at(&self, parts: &mut [&mut [u8]], offset: u64) -> io::Result<usize> {
+        let mut filled = parts.iter_mut().filter(|part| !part.is_empty());
+        if let (Some(only), None) = (filled.next(), filled.next()) {
+            return self.read_at(only, offset);
+        }
         let mut slices: Vec<_> = parts.iter_mut().map(|p| io::IoSliceMut::new(p)).collect();
         let done = match rustix::io::preadv(&self.file, &mut slices, offset) {
             Err(rustix::io::Errno::INTR) => 0,

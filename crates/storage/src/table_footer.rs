@@ -32,7 +32,7 @@ impl TableFooter {
         for (at, long) in longs {
             out[*at..at + 8].copy_from_slice(&long.to_le_bytes());
         }
-        let sum = crc32c::crc32c(&out[..TableFooter::CRC]);
+        let sum = forebay_checksum::crc32c(&out[..TableFooter::CRC]);
         out[TableFooter::CRC..].copy_from_slice(&sum.to_le_bytes());
         out
     }
@@ -43,10 +43,10 @@ impl TableFooter {
     /// The checksum that stands there, and the one that the bytes have.
     pub fn check(bytes: &[u8], magic: [u8; 8]) -> Result<TableFooter, (u32, u32)> {
         let Ok(bytes) = <&[u8; TableFooter::LENGTH]>::try_from(bytes) else {
-            return Err((0, crc32c::crc32c(bytes)));
+            return Err((0, forebay_checksum::crc32c(bytes)));
         };
         let expected = u32_at(bytes, TableFooter::CRC);
-        let found = crc32c::crc32c(&bytes[..TableFooter::CRC]);
+        let found = forebay_checksum::crc32c(&bytes[..TableFooter::CRC]);
         match bytes[..8] == magic && expected == found {
             true => Ok(TableFooter(*bytes)),
             false => Err((expected, found)),

@@ -241,7 +241,9 @@ impl<'a> ValueStore<'a> {
                 source,
                 encoded,
                 opened: OpenedContainer::open(encoded.head())?,
-                checksums: pieces.map(|k| crc32c::crc32c(encoded.piece(k))).collect(),
+                checksums: pieces
+                    .map(|k| forebay_checksum::crc32c(encoded.piece(k)))
+                    .collect(),
             });
             store.len += source.raw.len() as u64;
         }
@@ -294,7 +296,7 @@ impl<'a> ValueStore<'a> {
         let (container, offset) = self.find(at);
         let (piece, offset) = (offset / PIECE_LEN, offset % PIECE_LEN);
         let encoded = container.encoded.piece(piece);
-        if crc32c::crc32c(encoded) != container.checksums[piece] {
+        if forebay_checksum::crc32c(encoded) != container.checksums[piece] {
             return Err(Failure::new("a checksum is wrong"));
         }
         let base = base_of(&container.opened, container.source, piece);

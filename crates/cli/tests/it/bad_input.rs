@@ -44,7 +44,7 @@ fn a_store_of_a_newer_version_or_a_damaged_one_is_refused_untouched() {
     newer[11] = 200;
     // Only a whole one says of which version it is.
     let summed = newer.len() - 4;
-    let sum = crc32c::crc32c(&newer[..summed]);
+    let sum = forebay_checksum::crc32c(&newer[..summed]);
     newer[summed..].copy_from_slice(&sum.to_be_bytes());
     write(&newer);
     assert_fails(&place.mount(&[]), 1, &["version 200", "newer Forebay"]);

@@ -63,8 +63,8 @@ fn one_changed_byte_of_data_costs_one_block_and_is_named() {
     let said = [
         segment.to_str().unwrap().to_string(),
         format!("byte {start} "),
-        format!("{:08x}", crc32c::crc32c(block)),
-        format!("{:08x}", crc32c::crc32c(&changed)),
+        format!("{:08x}", forebay_checksum::crc32c(block)),
+        format!("{:08x}", forebay_checksum::crc32c(&changed)),
     ];
 
     let (code, out, err) = forebay(&["fsck", &place.store()]);

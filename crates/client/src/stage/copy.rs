@@ -204,7 +204,7 @@ fn copy_data(
             sums.push(ChunkChecksum {
                 offset: at,
                 len,
-                crc: crc32c::crc32c(bytes),
+                crc: forebay_checksum::crc32c(bytes),
             });
         }
         count(&worker.run.report.counters.bytes, len);

@@ -231,7 +231,7 @@ fn header(description: &[u8]) -> Vec<u8> {
     covered.extend(description);
     let mut header = MAGIC.to_vec();
     header.extend(&covered[..8]);
-    header.extend(crc32c::crc32c(&covered).to_le_bytes());
+    header.extend(forebay_checksum::crc32c(&covered).to_le_bytes());
     header.extend(description);
     header
 }
@@ -241,7 +241,7 @@ fn record(kind: u8, key: u64, stamp: u64) -> [u8; RECORD_BYTES] {
     bytes[0] = kind;
     bytes[8..16].copy_from_slice(&key.to_le_bytes());
     bytes[16..].copy_from_slice(&stamp.to_le_bytes());
-    let crc = crc32c::crc32c(&bytes);
+    let crc = forebay_checksum::crc32c(&bytes);
     bytes[4..8].copy_from_slice(&crc.to_le_bytes());
     bytes
 }

@@ -38,7 +38,7 @@ pub fn compare_sums(
         let bytes = file
             .read(sum.offset, sum.len)
             .on_target("read again", &path)?;
-        if bytes.len() as u64 != sum.len || crc32c::crc32c(bytes) != sum.crc {
+        if bytes.len() as u64 != sum.len || forebay_checksum::crc32c(bytes) != sum.crc {
             let (offset, len) = (sum.offset, sum.len);
             return Err(StageError::Differs { path, offset, len });
         }

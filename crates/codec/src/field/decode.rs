@@ -176,7 +176,7 @@ impl OpenedModel {
             });
         }
         match self.base_checksums.get(index) {
-            Some(checksum) if *checksum == crc32c::crc32c(base) => Ok(base),
+            Some(checksum) if *checksum == forebay_checksum::crc32c(base) => Ok(base),
             _ => Err(CodecError::OtherBase),
         }
     }

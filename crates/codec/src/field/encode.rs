@@ -302,9 +302,10 @@ impl<T: Word> FieldContainer<'_, T> {
             _ => None,
         };
         let base_checksums = match self.base {
-            Some(base) if model.source.has_base() => {
-                base.chunks(PIECE_LEN).map(crc32c::crc32c).collect()
-            }
+            Some(base) if model.source.has_base() => base
+                .chunks(PIECE_LEN)
+                .map(forebay_checksum::crc32c)
+                .collect(),
             _ => Vec::new(),
         };
         let parameters = FieldParameters {

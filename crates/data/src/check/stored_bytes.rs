@@ -130,7 +130,7 @@ impl<'a> StoredBytes<'a> {
         chunks
             .filter_map(|i| {
                 let (range, expected) = (container.positions(i), container.chunk(i).crc?);
-                let found = crc32c::crc32c(&raw[range.start as usize..range.end as usize]);
+                let found = forebay_checksum::crc32c(&raw[range.start as usize..range.end as usize]);
                 (found != expected).then(|| BadBytes {
                     range,
                     text: format!(
@@ -283,7 +283,10 @@ impl<'a> StoredBytes<'a> {
                 continue;
             }
             let bytes = (piece.start - range.start) as usize..(piece.end - range.start) as usize;
-            let (found, expected) = (crc32c::crc32c(&self.buffer[bytes]), pieces.checksum(i));
+            let (found, expected) = (
+                forebay_checksum::crc32c(&self.buffer[bytes]),
+                pieces.checksum(i),
+            );
             if found != expected {
                 let (of, at) = (pieces.describe(i), pieces.segment_offset(piece.start));
                 bad.push(BadBytes {

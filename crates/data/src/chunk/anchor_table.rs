@@ -108,7 +108,7 @@ impl AnchorTable {
         for slot in &self.slots {
             out.extend_from_slice(&slot.load(Relaxed).to_le_bytes());
         }
-        let crc = crc32c::crc32c(&out);
+        let crc = forebay_checksum::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
         out
     }
@@ -119,7 +119,7 @@ impl AnchorTable {
         let empty = table.encode();
         let whole = saved.len() == empty.len() && saved[..HEAD] == empty[..HEAD];
         if let Some((body, crc)) = saved.split_last_chunk().filter(|_| whole)
-            && u32::from_le_bytes(*crc) == crc32c::crc32c(body)
+            && u32::from_le_bytes(*crc) == forebay_checksum::crc32c(body)
         {
             let (slots, _) = body[HEAD..].as_chunks();
             table.slots = slots

@@ -46,7 +46,7 @@ impl Cit {
             let count = ((out.len() - start) / 8) as u32;
             out[counts + 4 * i..][..4].copy_from_slice(&count.to_le_bytes());
         }
-        let crc = crc32c::crc32c(&out);
+        let crc = forebay_checksum::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
         out
     }
@@ -61,7 +61,7 @@ impl Cit {
             && head[6..8] == (shards as u16).to_le_bytes()
             && head[8..] == stamp.to_le_bytes();
         let rate = head[5];
-        if !same || rate > MAX_LEVEL || crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        if !same || rate > MAX_LEVEL || forebay_checksum::crc32c(body) != u32::from_le_bytes(*crc) {
             return None;
         }
         let (counts, entries) = rest.split_at_checked(4 * shards)?;

@@ -38,7 +38,7 @@ impl EncodedParts {
     pub fn of(codec: CodecId, encoded: &EncodedContainer) -> EncodedParts {
         let pieces = (0..encoded.pieces()).map(|i| encoded.piece(i));
         let parts = std::iter::once(encoded.head()).chain(pieces);
-        let with_crc = parts.map(|part| (part.len() as u32, Some(crc32c::crc32c(part))));
+        let with_crc = parts.map(|part| (part.len() as u32, Some(forebay_checksum::crc32c(part))));
         EncodedParts::place(codec, with_crc)
     }
 

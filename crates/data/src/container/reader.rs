@@ -224,7 +224,8 @@ impl ContainerTable {
                 }
                 let place = encoded.range(part);
                 let place = (place.start - begin) as usize..(place.end - begin) as usize;
-                let found = (place.end <= there).then(|| crc32c::crc32c(&stored[place.clone()]));
+                let found =
+                    (place.end <= there).then(|| forebay_checksum::crc32c(&stored[place.clone()]));
                 if found.is_none() || found != encoded.crc(part) {
                     return Ok(Some(Mismatch { piece: part, found }));
                 }

@@ -548,7 +548,7 @@ mod tests {
             for i in (0..chunks.len()).filter(|i| first.0[*i] > 0) {
                 for part in EncodedParts::over(&moved.positions(i)) {
                     prop_assert!(moved.chunks_of_part(part).contains(&i));
-                    prop_assert_eq!(moved.checksum(part), crc32c::crc32c(encoded.piece(part - 1)));
+                    prop_assert_eq!(moved.checksum(part), forebay_checksum::crc32c(encoded.piece(part - 1)));
                 }
             }
         }

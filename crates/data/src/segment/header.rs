@@ -40,7 +40,7 @@ pub fn header(member: Member, number: u32) -> Vec<u8> {
     h.extend_from_slice(&member.to_le_bytes());
     h.extend_from_slice(&[0, 0]);
     h.extend_from_slice(&number.to_le_bytes());
-    let crc = crc32c::crc32c(&h);
+    let crc = forebay_checksum::crc32c(&h);
     h.extend_from_slice(&crc.to_le_bytes());
     h.resize(HEADER_BYTES as usize, 0);
     h
@@ -55,7 +55,7 @@ pub fn check_header(file: &dyn File, path: &Path, member: Member, number: u32) -
     let n = file.read_at(&mut h, 0).context("read", path)?;
     let format = |reason: String| Err(StorageError::format(path, reason).into());
     let at = |i: usize| u32::from_le_bytes([h[i], h[i + 1], h[i + 2], h[i + 3]]);
-    let (expected, found) = (at(20), crc32c::crc32c(&h[..20]));
+    let (expected, found) = (at(20), forebay_checksum::crc32c(&h[..20]));
     if n < h.len() || expected != found || &h[..8] != MAGIC {
         let what = "segment header";
         return Err(StorageError::corrupt(path, what, 0, expected, found).into());

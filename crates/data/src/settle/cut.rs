@@ -130,7 +130,7 @@ impl ReadSpans {
                 let is_piece = raw.piece(piece) == (addr..addr + chunk.at.len() as u64);
                 is_piece.then(|| raw.checksum(piece))
             });
-        known.unwrap_or_else(|| crc32c::crc32c(&self.bytes()[chunk.at.clone()]))
+        known.unwrap_or_else(|| forebay_checksum::crc32c(&self.bytes()[chunk.at.clone()]))
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
             prop_assert_eq!(at, read.bytes().len());
             for s in &read.spans {
                 for chunk in &read.chunks[s.chunks.clone()] {
-                    let crc = crc32c::crc32c(&read.bytes()[chunk.at.clone()]);
+                    let crc = forebay_checksum::crc32c(&read.bytes()[chunk.at.clone()]);
                     prop_assert_eq!(read.checksum(s, chunk), crc);
                 }
                 let mut at = s.at.start;

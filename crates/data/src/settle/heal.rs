@@ -63,7 +63,9 @@ impl Settler {
             for part in container.piece_of(stretch.start)..=container.piece_of(stretch.end - 1) {
                 let at = container.piece(part);
                 let at = (at.start - stretch.start) as usize..(at.end - stretch.start) as usize;
-                if !at.is_empty() && crc32c::crc32c(&bytes[at]) != container.checksum(part) {
+                if !at.is_empty()
+                    && forebay_checksum::crc32c(&bytes[at]) != container.checksum(part)
+                {
                     damaged.extend(container.chunks_of_part(part));
                 }
             }

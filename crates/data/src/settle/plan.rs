@@ -278,7 +278,7 @@ impl<'a> SettlePlan<'a> {
                 let (start, len) = (chunk.at.start + part.start, part.len());
                 let crc = match span.holds(chunk) {
                     true => fate.crc,
-                    false => crc32c::crc32c(&read.bytes()[start..start + len]),
+                    false => forebay_checksum::crc32c(&read.bytes()[start..start + len]),
                 };
                 StoredChunk {
                     len: len as u32,

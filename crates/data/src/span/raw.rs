@@ -140,6 +140,6 @@ pub fn checksums(addr: u64, bytes: &[u8]) -> Box<[u32]> {
     std::iter::once(&bytes[..first])
         .filter(|b| !b.is_empty())
         .chain(rest)
-        .map(crc32c::crc32c)
+        .map(forebay_checksum::crc32c)
         .collect()
 }

@@ -1,9 +1,10 @@
 //! Single behaviours: reading, freeing, damage, quota, moving.
-use crate::common::{Fixture, is_gone, options, pattern};
+use crate::common::{Fixture, is_gone, options, pattern, read_parts};
 use forebay_data::{LogId, LogStoreOptions, READ_BYTES};
 use forebay_proto::data::{DataService, FreeRanges, GetUsage, LogPiece, ReadPieces, VerifyRanges};
 use forebay_proto::{Error, Fid, LOST_LOG};
 use rustix::io::Errno;
+use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,75 @@ fn filled(fixture: &Fixture, len: usize) -> LogId {
     }
     fixture.logs.flush(log, false).unwrap();
     log
+}
+
+#[test]
+fn parts_with_gaps_between_them_are_read_together_and_each_is_verified() {
+    const ROW: u64 = 53_248;
+    const WANTED: u64 = 45_056;
+    let fixture = Fixture::new(options());
+    let log = fixture.logs.create_log(Fid(1), Default::default()).unwrap();
+    let other = filled(&fixture, 10_000);
+    let rows = |n| (0..n).map(|i| i * ROW..i * ROW + WANTED);
+    for row in rows(20) {
+        fixture
+            .logs
+            .append(log, &pattern(log, row.start, ROW as usize))
+            .unwrap();
+        fixture.logs.flush(log, false).unwrap();
+        fixture
+            .logs
+            .free(&[(log, row.end..row.start + ROW)])
+            .unwrap();
+    }
+    let tail = 20 * ROW;
+    fixture
+        .logs
+        .append(log, &pattern(log, tail, 10_000))
+        .unwrap();
+    let mut wanted: Vec<_> = rows(20).map(|row| (log, row)).collect();
+    // Not whole pieces; not written yet; another log.
+    wanted[7].1.end -= 1;
+    wanted[8].1.start += 1;
+    wanted.extend([(log, tail..tail + 9000), (other, 0..10_000)]);
+    read_parts(&fixture.logs, &wanted).unwrap();
+
+    // What is freed is not read with what is around it.
+    let gone = (log, 3 * ROW + WANTED..4 * ROW);
+    let with_gone: Vec<_> = wanted.iter().cloned().chain([gone]).collect();
+    assert!(is_gone(&read_parts(&fixture.logs, &with_gone)));
+
+    // A flipped bit in a gap is nobody's, in a row the row's.
+    let path = fixture.segments().pop().unwrap();
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    // The first 10,000 bytes of the segment are of the other log.
+    let first = {
+        let mut stored = Vec::new();
+        std::fs::File::open(&path)
+            .unwrap()
+            .read_to_end(&mut stored)
+            .unwrap();
+        let row = pattern(log, 0, 4096);
+        stored.windows(4096).position(|w| w == row).unwrap() as u64
+    };
+    let flip = |addr: u64| {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, first + addr).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], first + addr).unwrap();
+    };
+    flip(5 * ROW + WANTED + 100);
+    read_parts(&fixture.logs, &wanted).unwrap();
+    flip(5 * ROW + 9000);
+    let error = read_parts(&fixture.logs, &wanted).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Corrupt(_)), "{text}");
+    assert!(text.contains(path.to_str().unwrap()), "{text}");
+    wanted.remove(5);
+    read_parts(&fixture.logs, &wanted).unwrap();
 }
 
 #[test]

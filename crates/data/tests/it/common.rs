@@ -2,11 +2,12 @@
 use forebay_data::chunk::ChunkSize;
 use forebay_data::fingerprint::FingerprintKind;
 use forebay_data::transfer_form;
-use forebay_data::{CodecWhen, LogId, LogStore, LogStoreOptions, SettleOptions};
+use forebay_data::{CodecWhen, LogId, LogPart, LogStore, LogStoreOptions, SettleOptions};
 use forebay_proto::data::{DataService, LogPiece, ReadPieces};
 use forebay_proto::{Error, Result};
 use forebay_storage::{Options, OsIo, Store};
 use forebay_testkit::random::Random;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -95,6 +96,29 @@ impl Fixture {
         }
         here
     }
+}
+
+/// Reads these ranges of logs by one call, sorted, and compares each with its `pattern`.
+///
+/// # Errors
+/// As the read.
+pub fn read_parts(logs: &LogStore, wanted: &[(LogId, Range<u64>)]) -> Result<()> {
+    let len = |range: &Range<u64>| (range.end - range.start) as usize;
+    let mut bytes: Vec<Vec<u8>> = wanted.iter().map(|(_, r)| vec![0xee; len(r)]).collect();
+    let mut parts: Vec<LogPart<'_>> = (wanted.iter().zip(&mut bytes))
+        .map(|((log, range), into)| LogPart {
+            log: *log,
+            addr: range.start,
+            into,
+        })
+        .collect();
+    parts.sort_unstable_by_key(|part| (part.log, part.addr));
+    logs.read_parts(&mut parts)?;
+    for ((log, range), bytes) in wanted.iter().zip(bytes) {
+        let is_right = bytes == pattern(*log, range.start, len(range));
+        assert!(is_right, "wrong bytes of log {log} at {range:?}");
+    }
+    Ok(())
 }
 
 /// As another member reads; and how many bytes were sent to it.

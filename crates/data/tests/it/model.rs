@@ -1,5 +1,5 @@
 //! Random histories of one log store against a plain model.
-use crate::common::{Fixture, is_gone, options, pattern};
+use crate::common::{Fixture, is_gone, options, pattern, read_parts};
 use forebay_data::ranges::merge;
 use forebay_data::{LogId, LogStoreOptions, span};
 use forebay_proto::Fid;
@@ -71,6 +71,24 @@ fn check(fixture: &Fixture, m: &Model, start: u64, len: usize) {
             got.map(|b| b.len())
         ),
     }
+}
+
+/// Reads all that is live by one call, in parts that end at every third page, or in the middle of a page.
+fn check_parts(fixture: &Fixture, logs: &[Model]) {
+    let mut parts = Vec::new();
+    for m in logs {
+        for range in m.ranges() {
+            let mut at = range.start;
+            while at < range.end {
+                let page = at / 4096 * 4096;
+                let end = page + [4096, 12_288, 5000][parts.len() % 3];
+                let end = end.min(range.end);
+                parts.push((m.id, at..end));
+                at = end;
+            }
+        }
+    }
+    read_parts(&fixture.logs, &parts).unwrap();
 }
 
 fn run(ops: Vec<Op>, quiet_buffer: u64) {
@@ -152,6 +170,7 @@ fn run(ops: Vec<Op>, quiet_buffer: u64) {
                     fixture.logs.retain(log, &m.ranges()).unwrap();
                 }
                 assert_eq!(fixture.logs.unsealed().unwrap(), []);
+                check_parts(&fixture, &logs);
             }
         }
         let live: usize = logs
@@ -161,6 +180,7 @@ fn run(ops: Vec<Op>, quiet_buffer: u64) {
         assert_eq!(fixture.logs.space().unwrap().0, live as u64, "live bytes");
         assert!(fixture.logs.stats().buffers <= quiet_buffer);
     }
+    check_parts(&fixture, &logs);
     for m in &logs {
         for r in m.ranges() {
             check(&fixture, m, r.start, (r.end - r.start) as usize);

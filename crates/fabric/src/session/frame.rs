@@ -228,8 +228,8 @@ impl PartialFrame {
 }
 
 fn checksum(up_to_lengths: &[u8]) -> u32 {
-    crc32c::crc32c_append(
-        crc32c::crc32c(&up_to_lengths[..28]),
+    forebay_checksum::crc32c_append(
+        forebay_checksum::crc32c(&up_to_lengths[..28]),
         &up_to_lengths[HEADER_LEN..],
     )
 }

@@ -124,7 +124,7 @@ pub(super) fn encode_record(identity: &Identity, frames: u32, host: &str) -> Vec
     let host = &host.as_bytes()[..host.len().min(HOST_LEN)];
     out.extend_from_slice(host);
     out.resize(RECORD_LEN - 4, 0);
-    let sum = crc32c::crc32c(&out);
+    let sum = forebay_checksum::crc32c(&out);
     out.extend_from_slice(&sum.to_le_bytes());
     out
 }
@@ -202,7 +202,8 @@ fn processes_by_member(all: &[ProcessRecord]) -> Result<Vec<u32>, IdentityError>
 fn decode_record(process: &str, record: &[u8]) -> Result<ProcessRecord, IdentityError> {
     let whole = record.len() == RECORD_LEN
         && record[..8] == MAGIC
-        && record[RECORD_LEN - 4..] == crc32c::crc32c(&record[..RECORD_LEN - 4]).to_le_bytes();
+        && record[RECORD_LEN - 4..]
+            == forebay_checksum::crc32c(&record[..RECORD_LEN - 4]).to_le_bytes();
     if !whole {
         return Err(IdentityError::Garbled(process.into()));
     }

@@ -171,7 +171,7 @@ fn footers() {
         let _ = Footer::decode(&bytes, length, path);
         // With the right checksum.
         if bytes.len() == LENGTH {
-            let sum = crc32c::crc32c(&bytes[..60]);
+            let sum = forebay_checksum::crc32c(&bytes[..60]);
             bytes[60..].copy_from_slice(&sum.to_le_bytes());
             if let Ok(footer) = Footer::decode(&bytes, length, path) {
                 let end = footer.region_at + u64::from(footer.region_len) + LENGTH as u64;

@@ -208,7 +208,7 @@ fn a_table_of_a_newer_version_says_what_to_do() {
     let bytes = newer.bytes_mut(table).unwrap();
     let footer = bytes.len() - 64;
     bytes[footer + 8] = 4;
-    let sum = crc32c::crc32c(&bytes[footer..footer + 60]);
+    let sum = forebay_checksum::crc32c(&bytes[footer..footer + 60]);
     bytes[footer + 60..].copy_from_slice(&sum.to_le_bytes());
     let world = World::open(&FaultIo::with_image(&newer, 1), &settings()).unwrap();
     let error = world.bytes(0, &(0..LEN)).unwrap_err().to_string();

@@ -82,7 +82,7 @@ proptest! {
     fn bodies_that_nobody_wrote_are_refused_or_read(body in proptest::collection::vec(0u8..40, 0..60)) {
         let mut bytes = vec![1, body.len() as u8 + 4];
         bytes.extend(&body);
-        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        bytes.extend(forebay_checksum::crc32c(&bytes).to_le_bytes());
         let (back, lost) = decode_all(&bytes);
         prop_assert_eq!(back.len() + lost.len(), 1);
         for segment in back {

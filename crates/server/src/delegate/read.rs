@@ -10,6 +10,7 @@ use super::runs::{LogRun, runs};
 use super::windows::OwnerExtents;
 use crate::{Error, Member, Result};
 use bytes::Bytes;
+use forebay_data::LogPart;
 use forebay_data::buffer_pool::{BufferPool, PooledBuffer};
 use forebay_data::span::PIECE_BYTES;
 use forebay_data::transfer_form;
@@ -224,16 +225,17 @@ impl LayerReader {
     fn gather(&self, runs: Vec<LogRun>, buffer: &mut [u8], waited: &mut Duration) -> Result<()> {
         let own = self.ctx.member();
         let mut remote: BTreeMap<Member, Vec<LogRun>> = BTreeMap::new();
+        let mut direct = Vec::new();
         for run in runs {
-            match (run.member == own, &run.parts[..]) {
-                (false, _) => remote.entry(run.member).or_default().push(run),
-                (true, [part]) => {
-                    let target = &mut buffer[part.clone()];
-                    self.ctx.node.data.read(run.log, run.addr, target)?;
-                }
-                (true, _) => self.gather_own(&run, buffer)?,
+            if run.member != own {
+                remote.entry(run.member).or_default().push(run);
+            } else if run.has_whole_parts(PIECE_BYTES) {
+                direct.push(run);
+            } else {
+                self.gather_own(&run, buffer)?;
             }
         }
+        self.read_direct(&direct, buffer)?;
         for (member, runs) in remote {
             let wanted = runs.iter().map(|run| LogPiece {
                 log: run.log,
@@ -246,6 +248,26 @@ impl LayerReader {
             }
         }
         Ok(())
+    }
+
+    /// Runs of this node whose bytes are read straight to their places in `buffer`.
+    fn read_direct(&self, runs: &[LogRun], mut buffer: &mut [u8]) -> Result<()> {
+        let data = &self.ctx.node.data;
+        if let [run] = runs
+            && let [part] = &run.parts[..]
+        {
+            return data.read(run.log, run.addr, &mut buffer[part.clone()]);
+        }
+        let mut places: Vec<_> = runs.iter().flat_map(LogRun::places).collect();
+        places.sort_unstable_by_key(|(place, ..)| place.start);
+        let (mut at, mut parts) = (0, Vec::with_capacity(places.len()));
+        for (place, log, addr) in places {
+            let (into, behind) = buffer[place.start - at..].split_at_mut(place.len());
+            (buffer, at) = (behind, place.end);
+            parts.push(LogPart { log, addr, into });
+        }
+        parts.sort_unstable_by_key(|part| (part.log, part.addr));
+        data.read_parts(&mut parts)
     }
 
     /// A run of this node with several places in `buffer`.

@@ -25,6 +25,23 @@ pub struct LogRun {
 }
 
 impl LogRun {
+    /// Whether it has one part, or its parts are whole pieces of the log, which are aligned to `piece` bytes.
+    pub fn has_whole_parts(&self, piece: u64) -> bool {
+        let is_whole = |part: &Range<usize>| (part.len() as u64).is_multiple_of(piece);
+        self.parts.len() == 1
+            || (self.addr.is_multiple_of(piece) && self.parts.iter().all(is_whole))
+    }
+
+    /// Its parts: where each goes, and the log and the address where it is.
+    pub fn places(&self) -> impl Iterator<Item = (Range<usize>, LogId, u64)> {
+        let place = |addr: &mut u64, part: &Range<usize>| {
+            let from = *addr;
+            *addr += part.len() as u64;
+            Some((part.clone(), self.log, from))
+        };
+        self.parts.iter().scan(self.addr, place)
+    }
+
     /// Copies the run's bytes to their places in `buffer`.
     pub fn scatter(&self, bytes: &[u8], buffer: &mut [u8]) {
         self.scatter_in_portions().copy_next(bytes, buffer);

@@ -339,7 +339,7 @@ fn superblocks_of_which_too_little_is_known_are_refused_before_anything_is_chang
     let stores = Stores::new(1, false);
     let mut block = std::fs::read(stores.dirs[0].join(FILE_NAME)).unwrap();
     block[11] += 1;
-    let sum = crc32c::crc32c(&block[..60]);
+    let sum = forebay_checksum::crc32c(&block[..60]);
     block[60..].copy_from_slice(&sum.to_be_bytes());
     for name in [FILE_NAME, COPY_NAME] {
         std::fs::write(stores.dirs[0].join(name), &block).unwrap();

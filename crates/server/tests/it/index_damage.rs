@@ -171,7 +171,7 @@ fn a_damaged_cut_or_newer_table_fails_what_needs_it_and_nothing_else() {
     let newer = |bytes: &mut Vec<u8>| {
         let footer = bytes.len() - 64;
         bytes[footer + 8] = 4;
-        let sum = crc32c::crc32c(&bytes[footer..footer + 60]);
+        let sum = forebay_checksum::crc32c(&bytes[footer..footer + 60]);
         bytes[footer + 60..].copy_from_slice(&sum.to_le_bytes());
     };
     needs(

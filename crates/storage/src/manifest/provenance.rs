@@ -149,9 +149,9 @@ impl Provenance {
 }
 
 fn sum(number: u64, payload: &[u8]) -> u32 {
-    let head = crc32c::crc32c(&number.to_le_bytes());
-    let head = crc32c::crc32c_append(head, &(payload.len() as u32).to_le_bytes());
-    crc32c::crc32c_append(head, payload)
+    let head = forebay_checksum::crc32c(&number.to_le_bytes());
+    let head = forebay_checksum::crc32c_append(head, &(payload.len() as u32).to_le_bytes());
+    forebay_checksum::crc32c_append(head, payload)
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub fn encode(kind: FileKind, number: u64) -> [u8; LENGTH] {
     out[..8].copy_from_slice(&kind.magic);
     out[8..12].copy_from_slice(&kind.version.to_le_bytes());
     out[16..24].copy_from_slice(&number.to_le_bytes());
-    let sum = crc32c::crc32c(&out[..28]);
+    let sum = forebay_checksum::crc32c(&out[..28]);
     out[28..].copy_from_slice(&sum.to_le_bytes());
     out
 }
@@ -61,9 +61,9 @@ pub fn check(kind: FileKind, number: u64, bytes: &[u8], path: &Path) -> Result<(
 pub fn read(kind: FileKind, bytes: &[u8], path: &Path) -> Result<u64> {
     let corrupt = |expected, found| Error::corrupt(path, "file header", 0, expected, found);
     let Some(head) = bytes.get(..LENGTH) else {
-        return Err(corrupt(0, crc32c::crc32c(bytes)));
+        return Err(corrupt(0, forebay_checksum::crc32c(bytes)));
     };
-    let (expected, found) = (u32_at(head, 28), crc32c::crc32c(&head[..28]));
+    let (expected, found) = (u32_at(head, 28), forebay_checksum::crc32c(&head[..28]));
     if expected != found {
         return Err(corrupt(expected, found));
     }

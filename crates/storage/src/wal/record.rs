@@ -42,7 +42,7 @@ pub fn write(
     fill(out);
     let length = out.len() - start - HEADER;
     debug_assert!(length <= MAX_PAYLOAD);
-    let body = crc32c::crc32c(&out[start + HEADER..]);
+    let body = forebay_checksum::crc32c(&out[start + HEADER..]);
     let head = &mut out[start..start + HEADER];
     head[4..8].copy_from_slice(&(length as u32).to_le_bytes());
     head[8..16].copy_from_slice(&sequence.to_le_bytes());
@@ -80,7 +80,7 @@ pub fn correct(bytes: &mut [u8], log: u64, at: usize) -> Option<(usize, u8)> {
         }
     } else {
         let payload = bytes.get(at + HEADER..end(bytes, log, at)?)?;
-        let (expected, found) = (u32_at(head, 24), crc32c::crc32c(payload));
+        let (expected, found) = (u32_at(head, 24), forebay_checksum::crc32c(payload));
         match bit_correction::flipped_bit(payload.len(), expected, found)? {
             FlippedBit::InBlock { byte, mask } => (at + HEADER + byte, mask),
             // It is whole, for the header is.
@@ -150,7 +150,7 @@ impl<'a> Records<'a> {
     fn parse(&self, at: usize) -> Result<(Record<'a>, usize), (u32, u32)> {
         let rest = &self.bytes[at..];
         if rest.len() < HEADER {
-            return Err((0, crc32c::crc32c(rest)));
+            return Err((0, forebay_checksum::crc32c(rest)));
         }
         let (expected, found) = (u32_at(rest, 0), head_sum(self.log, &rest[4..HEADER]));
         if expected != found {
@@ -161,7 +161,7 @@ impl<'a> Records<'a> {
         let Some(payload) = rest.get(HEADER..HEADER + length) else {
             return Err((expected, 0));
         };
-        let found = crc32c::crc32c(payload);
+        let found = forebay_checksum::crc32c(payload);
         if expected != found {
             return Err((expected, found));
         }
@@ -208,7 +208,7 @@ impl<'a> Iterator for Records<'a> {
 }
 
 fn head_sum(log: u64, rest: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&log.to_le_bytes()), rest)
+    forebay_checksum::crc32c_append(forebay_checksum::crc32c(&log.to_le_bytes()), rest)
 }
 
 #[cfg(test)]

@@ -483,7 +483,7 @@ fn a_version_from_the_future_is_refused_with_advice() {
         let path = file(&image, part).pop().unwrap();
         let bytes = newer.bytes_mut(&path).unwrap();
         bytes[8] = 200;
-        let sum = crc32c::crc32c(&bytes[..crc_end]);
+        let sum = forebay_checksum::crc32c(&bytes[..crc_end]);
         bytes[crc_end..crc_end + 4].copy_from_slice(&sum.to_le_bytes());
         let error = open(&FaultIo::with_image(&newer, 1), &options)
             .err()

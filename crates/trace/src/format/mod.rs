@@ -178,7 +178,7 @@ fn read_header(input: &mut BlockReader<'_, impl Read>, mut header: Vec<u8>) -> R
     let crc = input.take(4)?;
     let name = std::str::from_utf8(&header[28..]).ok();
     match name {
-        Some(name) if crc32c::crc32c(&header) == u32_at(&crc, 0) => Ok(Recording {
+        Some(name) if forebay_checksum::crc32c(&header) == u32_at(&crc, 0) => Ok(Recording {
             name: name.to_owned(),
             begun: u64_at(&header, 12),
             ranks: u32_at(&header, 20),
@@ -196,14 +196,14 @@ fn read_block(input: &mut BlockReader<'_, impl Read>) -> Result<Option<(Vec<u8>,
         return Ok(None);
     }
     let len = u32_at(&head, 4) as usize;
-    if crc32c::crc32c(&head[..16]) != u32_at(&head, 16) || len > MAX_BODY {
+    if forebay_checksum::crc32c(&head[..16]) != u32_at(&head, 16) || len > MAX_BODY {
         return Err(input.damaged(at, "the head of a block is damaged"));
     }
     let body = input.take_some(len)?;
     if body.len() < len {
         return Ok(None);
     }
-    if crc32c::crc32c(&body) != u32_at(&head, 12) {
+    if forebay_checksum::crc32c(&body) != u32_at(&head, 12) {
         return Err(input.damaged(at, "a block is damaged"));
     }
     Ok(Some((head, body)))

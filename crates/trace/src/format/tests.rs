@@ -226,11 +226,11 @@ fn the_layout_is_that_of_version_2() {
     let mut expected = b"FBTRACE0\x02\0\0\0".to_vec();
     expected.extend([0; 8]);
     expected.extend([3, 0, 0, 0, 1, 0, 0, 0, b't']);
-    expected.extend(crc32c::crc32c(&expected).to_le_bytes());
+    expected.extend(forebay_checksum::crc32c(&expected).to_le_bytes());
     let mut block = |kind: u8, count: u8, body: &[u8]| {
         let mut head = vec![kind, 0, 0, 0, body.len() as u8, 0, 0, 0, count, 0, 0, 0];
-        head.extend(crc32c::crc32c(body).to_le_bytes());
-        head.extend(crc32c::crc32c(&head).to_le_bytes());
+        head.extend(forebay_checksum::crc32c(body).to_le_bytes());
+        head.extend(forebay_checksum::crc32c(&head).to_le_bytes());
         expected.extend(head);
         expected.extend(body);
     };
@@ -246,14 +246,14 @@ fn the_layout_is_that_of_version_2() {
 fn the_layout_is_that_of_version_1() {
     let trace = one_write();
     let mut old = b"FBTRACE0\x01\0\0\0\x03\0\0\0\x02\0\0\0\x06\0\0\0t\na\nb\n".to_vec();
-    old.extend(crc32c::crc32c(&old).to_le_bytes());
+    old.extend(forebay_checksum::crc32c(&old).to_le_bytes());
     let calls = [10, 2, 0xd8, 4, 0x80, 1, 2, 4];
     old.extend([calls.len() as u8, 0, 0, 0, 1, 0, 0, 0]);
-    old.extend(crc32c::crc32c(&calls).to_le_bytes());
+    old.extend(forebay_checksum::crc32c(&calls).to_le_bytes());
     old.extend(calls);
     let end = [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
     old.extend(end);
-    old.extend(crc32c::crc32c(&end).to_le_bytes());
+    old.extend(forebay_checksum::crc32c(&end).to_le_bytes());
     assert_eq!(read(&old).unwrap(), trace);
     for at in 0..old.len() {
         let mut bad = old.clone();

@@ -38,7 +38,7 @@ pub(super) fn read(input: &mut BlockReader<'_, impl Read>, start: Vec<u8>) -> Re
         let (len, count) = (u32_at(&head, 0) as usize, u32_at(&head, 4) as usize);
         if count == 0 {
             let rest = input.take(12)?;
-            let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &rest[..8]);
+            let crc = forebay_checksum::crc32c_append(forebay_checksum::crc32c(&head), &rest[..8]);
             if crc != u32_at(&rest, 8) {
                 return Err(input.damaged(start, "the end is damaged"));
             }
@@ -52,7 +52,7 @@ pub(super) fn read(input: &mut BlockReader<'_, impl Read>, start: Vec<u8>) -> Re
         }
         let crc = input.take(4)?;
         let body = input.take(len)?;
-        if crc32c::crc32c(&body) != u32_at(&crc, 0) {
+        if forebay_checksum::crc32c(&body) != u32_at(&crc, 0) {
             return Err(input.damaged(start, "a block is damaged"));
         }
         // A read or a write has the same number as in version 2, and none failed.
@@ -84,7 +84,7 @@ fn read_header(input: &mut BlockReader<'_, impl Read>, mut header: Vec<u8>) -> R
         .and_then(|t| t.strip_suffix('\n'))
         .map(|t| t.split('\n').map(str::to_owned));
     let names: Vec<String> = names.into_iter().flatten().collect();
-    if crc32c::crc32c(&header) != u32_at(&crc, 0) || names.len() != files as usize + 1 {
+    if forebay_checksum::crc32c(&header) != u32_at(&crc, 0) || names.len() != files as usize + 1 {
         return Err(input.damaged(0, "the header is damaged"));
     }
     let mut names = names.into_iter();

@@ -30,7 +30,7 @@ impl<W: Write> Writer<W> {
         header.extend(ranks.to_le_bytes());
         header.extend(len.to_le_bytes());
         header.extend(name.as_bytes());
-        header.extend(crc32c::crc32c(&header).to_le_bytes());
+        header.extend(forebay_checksum::crc32c(&header).to_le_bytes());
         to.write_all(&header)?;
         Ok(Writer { to, total: 0 })
     }
@@ -124,8 +124,8 @@ impl<W: Write> Writer<W> {
         let mut head = vec![kind, 0, 0, 0];
         head.extend((body.len() as u32).to_le_bytes());
         head.extend(count.to_le_bytes());
-        head.extend(crc32c::crc32c(body).to_le_bytes());
-        head.extend(crc32c::crc32c(&head).to_le_bytes());
+        head.extend(forebay_checksum::crc32c(body).to_le_bytes());
+        head.extend(forebay_checksum::crc32c(&head).to_le_bytes());
         self.to.write_all(&head)?;
         self.to.write_all(body)
     }

@@ -217,7 +217,7 @@ fn sums(dir: &Path) -> Vec<(PathBuf, u32)> {
     files(dir, dir, &mut found);
     found.sort();
     let sum = |(path, _): (PathBuf, u64)| {
-        let sum = crc32c::crc32c(&std::fs::read(dir.join(&path)).unwrap());
+        let sum = forebay_checksum::crc32c(&std::fs::read(dir.join(&path)).unwrap());
         (path, sum)
     };
     found.into_iter().map(sum).collect()

@@ -184,7 +184,8 @@ impl Table {
             );
             let to = to.min(bytes.len());
             bytes.get_mut(from..to).is_some_and(|raw| {
-                let sound = crc32c::crc32c(raw) == place.crc && raw.len() == place.length as usize;
+                let sound = forebay_checksum::crc32c(raw) == place.crc
+                    && raw.len() == place.length as usize;
                 sound || self.correct(&place, raw).is_ok()
             })
         };

@@ -149,7 +149,7 @@ impl Table {
             let (from, to) = (place.offset - start, place.end() - start);
             let mut raw =
                 bytes.slice((from as usize).min(bytes.len())..(to as usize).min(bytes.len()));
-            if crc32c::crc32c(&raw) != place.crc || raw.len() != place.length as usize {
+            if forebay_checksum::crc32c(&raw) != place.crc || raw.len() != place.length as usize {
                 let mut copy = raw.to_vec();
                 self.correct(place, &mut copy)?;
                 raw = copy.into();
@@ -176,7 +176,7 @@ impl Table {
     /// The error for a block that was read with others as `bytes`, from `start` on, and has a wrong checksum.
     pub(super) fn damaged(&self, place: &BlockLocation, start: u64, bytes: &[u8]) -> Error {
         let at = |offset: u64| ((offset - start) as usize).min(bytes.len());
-        let found = crc32c::crc32c(&bytes[at(place.offset)..at(place.end())]);
+        let found = forebay_checksum::crc32c(&bytes[at(place.offset)..at(place.end())]);
         self.file.corrupt("block", place.offset, place.crc, found)
     }
 
@@ -197,7 +197,7 @@ impl Table {
 
     /// The same without a note: what is damaged, and what that costs.
     fn corrected(&self, place: &BlockLocation, raw: &mut [u8]) -> Damage {
-        let found = crc32c::crc32c(raw);
+        let found = forebay_checksum::crc32c(raw);
         let error = self.file.corrupt("block", place.offset, place.crc, found);
         let mut copy = raw.to_vec();
         let byte = match raw.len() == place.length as usize {
@@ -255,7 +255,7 @@ impl Table {
                     continue;
                 }
             };
-            let found = crc32c::crc32c(&raw);
+            let found = forebay_checksum::crc32c(&raw);
             let whole = found == place.crc && raw.len() == place.length as usize;
             if !whole {
                 damage.push(self.corrected(place, &mut raw));
@@ -318,7 +318,7 @@ impl Table {
     }
 
     fn places_of(&self, footer: &Footer, region: &[u8]) -> Result<Vec<BlockLocation>> {
-        if footer.region_crc != crc32c::crc32c(region) {
+        if footer.region_crc != forebay_checksum::crc32c(region) {
             return Err(self.wrong_region(footer, region));
         }
         let first = footer::LENGTH as u64 + u64::from(footer.region_len);
@@ -332,7 +332,7 @@ impl Table {
     }
 
     fn wrong_region(&self, footer: &Footer, region: &[u8]) -> Error {
-        let (expected, found) = (footer.region_crc, crc32c::crc32c(region));
+        let (expected, found) = (footer.region_crc, forebay_checksum::crc32c(region));
         self.file
             .corrupt("metadata region", footer.region_at, expected, found)
     }
@@ -457,7 +457,7 @@ mod tests {
         let mut newer = whole.clone();
         let at = newer.len() - footer::LENGTH;
         newer[at + 8] = 4;
-        let sum = crc32c::crc32c(&newer[at..at + 60]);
+        let sum = forebay_checksum::crc32c(&newer[at..at + 60]);
         newer[at + 60..].copy_from_slice(&sum.to_le_bytes());
         std::fs::write(&file, newer).unwrap();
         let said = table.places().unwrap_err().to_string();

@@ -41,7 +41,7 @@ impl BlockLocation {
             last: block.last,
             offset,
             length: block.bytes.len() as u32,
-            crc: crc32c::crc32c(&block.bytes),
+            crc: forebay_checksum::crc32c(&block.bytes),
             records: block.records,
             deletes: block.deletes,
         }

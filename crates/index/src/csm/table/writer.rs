@@ -83,7 +83,7 @@ impl Writer {
             records: self.places.iter().map(|p| u64::from(p.records)).sum(),
             region_at: footer::LENGTH as u64,
             region_len: region.len() as u32,
-            region_crc: crc32c::crc32c(&region),
+            region_crc: forebay_checksum::crc32c(&region),
         };
         let last = Footer {
             region_at: (footer::LENGTH + region.len() + self.bytes.len()) as u64,

@@ -62,7 +62,7 @@ impl PatternId {
 fn framed(numbers: &[u64]) -> Vec<u8> {
     let mut value = vec![VERSION];
     numbers.iter().for_each(|n| value.extend(n.to_be_bytes()));
-    value.extend(crc32c::crc32c(&value).to_be_bytes());
+    value.extend(forebay_checksum::crc32c(&value).to_be_bytes());
     value
 }
 
@@ -81,7 +81,7 @@ fn take<const N: usize>(value: &[u8]) -> Result<([u64; N], &[u8]), String> {
     }
     let (numbers, rest) = value.split_at_checked(head).ok_or_else(short)?;
     let (crc, rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
-    let (expected, found) = (u32::from_be_bytes(*crc), crc32c::crc32c(numbers));
+    let (expected, found) = (u32::from_be_bytes(*crc), forebay_checksum::crc32c(numbers));
     if expected != found {
         return Err(format!("checksum {found:08x}, expected {expected:08x}"));
     }

@@ -134,7 +134,7 @@ impl<'a> TableBuilder<'a> {
             &mut self.region,
             offset + frame::LENGTH as u64,
             block.len() as u32,
-            crc32c::crc32c(block),
+            forebay_checksum::crc32c(block),
             first,
             last,
         );
@@ -198,8 +198,8 @@ impl<'a> TableBuilder<'a> {
             index_at,
             filter_len: u32::try_from(filter.len()).map_err(|_| too_long())?,
             index_len: u32::try_from(region.len()).map_err(|_| too_long())?,
-            filter_crc: crc32c::crc32c(&filter),
-            index_crc: crc32c::crc32c(&region),
+            filter_crc: forebay_checksum::crc32c(&filter),
+            index_crc: forebay_checksum::crc32c(&region),
             deletes: u32::try_from(self.deletes).unwrap_or(u32::MAX),
         };
         self.buffer.extend_from_slice(told);

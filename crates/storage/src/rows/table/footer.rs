@@ -133,7 +133,7 @@ mod tests {
         }
         let mut newer = bytes;
         newer[8] = 9;
-        let sum = crc32c::crc32c(&newer[..60]);
+        let sum = forebay_checksum::crc32c(&newer[..60]);
         newer[60..].copy_from_slice(&sum.to_le_bytes());
         assert!(
             Footer::decode(&newer, 114, path)

@@ -31,9 +31,9 @@ pub fn fill(framed: &mut [u8], table: u64, offset: u64) {
 }
 
 fn sum(block: &[u8], table: u64, offset: u64) -> u32 {
-    let head = crc32c::crc32c(&table.to_le_bytes());
-    let head = crc32c::crc32c_append(head, &offset.to_le_bytes());
-    crc32c::crc32c_append(head, block)
+    let head = forebay_checksum::crc32c(&table.to_le_bytes());
+    let head = forebay_checksum::crc32c_append(head, &offset.to_le_bytes());
+    forebay_checksum::crc32c_append(head, block)
 }
 
 /// Whether these bytes, at `offset` in the file of this table, are one frame with its block.
@@ -126,7 +126,7 @@ pub fn rebuild(
         if offset - LENGTH > end {
             missing(&mut region, end, &behind, &before(&first));
         }
-        let (crc, length) = (crc32c::crc32c(raw), raw.len() as u32);
+        let (crc, length) = (forebay_checksum::crc32c(raw), raw.len() as u32);
         index::push(&mut region, offset as u64, length, crc, &first, &last);
         behind = last;
         behind.push(0);

@@ -60,7 +60,7 @@ impl TableTail {
             return Err(Error::format(of.path(), reason));
         }
         let mut filter = file.read(footer.filter_at, footer.filter_len as usize)?;
-        let found = crc32c::crc32c(&filter);
+        let found = forebay_checksum::crc32c(&filter);
         if found != footer.filter_crc {
             let (at, expected) = (footer.filter_at, footer.filter_crc);
             damage.push(of.corrupt("filter", at, expected, found));
@@ -68,7 +68,7 @@ impl TableTail {
             filter = Vec::new();
         }
         let region = file.read(footer.index_at, footer.index_len as usize)?;
-        let found = crc32c::crc32c(&region);
+        let found = forebay_checksum::crc32c(&region);
         let index = (found == footer.index_crc).then(|| Index::decode(region));
         let Some(index) = index.flatten() else {
             let (at, expected) = (footer.index_at, footer.index_crc);
@@ -101,7 +101,7 @@ pub fn read_in(of: &TableFile, index: &Index, i: usize, count: usize) -> Result<
             .checked_add(place.length as usize)
             .and_then(|end| bytes.get(at..end))
             .unwrap_or_default();
-        let found = crc32c::crc32c(raw);
+        let found = forebay_checksum::crc32c(raw);
         let corrupt = |what| of.corrupt(what, place.offset, place.crc, found);
         if found != place.crc || raw.len() != place.length as usize {
             return Err(corrupt("block"));
