@@ -331,6 +331,16 @@ impl LogStore {
         self.writer.append(log, bytes, false)
     }
 
+    /// Has the next append to the log, of `len` bytes, begin with a piece ([`PIECE_BYTES`](span::PIECE_BYTES)), unless it is too short for
+    /// what would be skipped. For bytes that are read and replaced page by page: a piece of which only a part is wanted is read
+    /// whole.
+    ///
+    /// # Errors
+    /// `Gone` if there is no such log.
+    pub fn align(&self, log: LogId, len: u64) -> Result<()> {
+        self.writer.align(log, len)
+    }
+
     /// As `append`; where there is no room, has settling go on, and waits for what it makes as long as that is something.
     ///
     /// # Errors

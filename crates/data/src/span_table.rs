@@ -36,6 +36,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Sealed logs that wait for another batch before they get their own.
 const MAX_DEFERRED_SEALS: usize = 256;
 
+/// Spans that one scan of a log puts into the cache, at most.
+const SPANS_LOADED_AHEAD: usize = 16;
+
 /// A raw span whose bytes are copied to another place.
 pub struct SpanMove {
     /// As it was.
@@ -93,8 +96,29 @@ impl SpanTable {
     pub fn find(&self, log: LogId, addr: u64) -> Result<Option<Arc<Span>>> {
         match self.cache.get(log, addr) {
             Some(span) => Ok(Some(span)),
-            None => self.load(log, addr),
+            None => self.load_ahead(log, addr),
         }
+    }
+
+    /// As `load`, and caches the spans behind it: readers of a log that has short ones ask for them next, and they come from the
+    /// store by the same scan.
+    fn load_ahead(&self, log: LogId, addr: u64) -> Result<Option<Arc<Span>>> {
+        let epoch = self.cache.epoch(log);
+        let spans = span::overlapping(&self.store, log, addr..u64::MAX);
+        let mut found = None;
+        for (i, span) in spans.take(SPANS_LOADED_AHEAD).enumerate() {
+            let span = match span {
+                Ok(span) => Arc::new(span),
+                Err(e) if i == 0 => return Err(e),
+                // Told to whoever reads that one.
+                Err(_) => break,
+            };
+            self.cache.keep(epoch, span.clone());
+            if i == 0 {
+                found = Some(span).filter(|span| span.live.start <= addr);
+            }
+        }
+        Ok(found)
     }
 
     /// As `find`, but always from the store.

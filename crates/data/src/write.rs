@@ -16,7 +16,7 @@ use crate::poison::Poison;
 use crate::reclaim::Reclaimer;
 use crate::segment::{Lane, Segment, SegmentRange, Segments};
 use crate::settle::Settler;
-use crate::span::Span;
+use crate::span::{PIECE_BYTES, Span};
 use crate::span_table::SpanTable;
 use crate::tail::LogTail;
 use crate::tail_memory::TailMemory;
@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 /// Appends of this size go to the segment without a copy.
 const DIRECT_WRITE_BYTES: usize = 256 << 10;
+/// An append that is to begin with a piece has so many times the bytes that are skipped for it, at least.
+const MIN_BYTES_PER_SKIPPED: u64 = 12;
 /// Largest span, bytes.
 const MAX_SPAN_BYTES: usize = 1 << 20;
 /// From so many segments on that a log keeps open, it looks which of them are on disk by now.
@@ -102,6 +104,32 @@ impl LogAppender {
             self.reserve.written(len);
             self.live.release(len);
         })
+    }
+
+    /// Has the next append, of `len` bytes, begin with a piece, unless it is too short for what would be skipped.
+    ///
+    /// # Errors
+    /// `Gone` if there is no such log.
+    pub fn align(&self, id: LogId, len: u64) -> Result<()> {
+        let log = self.logs.get(id)?;
+        let mut state = log.state.lock();
+        let end = state.tail.end();
+        let skipped = end.next_multiple_of(PIECE_BYTES) - end;
+        if skipped == 0 || skipped * MIN_BYTES_PER_SKIPPED > len || state.sealed {
+            return Ok(());
+        }
+        if state.tail.is_empty() {
+            // Addresses without bytes.
+            let buffer = state.tail.advance(end + skipped);
+            state.tail.adopt(buffer);
+            log.set_written(end + skipped);
+        } else if self.reserve.try_take(skipped, || self.segments.disk()) {
+            match self.memory.try_grow(&mut state, skipped as usize) {
+                true => state.tail.skip(skipped),
+                false => self.reserve.written(skipped),
+            }
+        }
+        Ok(())
     }
 
     /// Takes room for `len` more bytes of data, of quota and disk. `false`: there is none.

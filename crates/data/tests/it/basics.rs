@@ -90,6 +90,52 @@ fn parts_with_gaps_between_them_are_read_together_and_each_is_verified() {
 }
 
 #[test]
+fn an_append_that_was_announced_begins_with_a_piece_and_nothing_is_in_the_gap() {
+    for is_written in [false, true] {
+        let mut fixture = Fixture::new(options());
+        let log = fixture.logs.create_log(Fid(1), Default::default()).unwrap();
+        let append = |fixture: &Fixture, at: u64, len: usize| {
+            let appended = fixture.logs.append(log, &pattern(log, at, len));
+            assert_eq!(appended.unwrap(), at);
+            if is_written {
+                fixture.logs.flush(log, false).unwrap();
+            }
+        };
+        append(&fixture, 0, 1888);
+        // Too short for 2,208 bytes to be skipped for it.
+        fixture.logs.align(log, 8192).unwrap();
+        append(&fixture, 1888, 100);
+        fixture.logs.align(log, 53_248).unwrap();
+        append(&fixture, 4096, 53_248);
+        // It ends with a piece.
+        fixture.logs.align(log, 53_248).unwrap();
+        append(&fixture, 57_344, 300_001);
+        fixture.logs.align(log, 1 << 20).unwrap();
+        append(&fixture, 360_448, 1 << 20);
+
+        assert_eq!(
+            fixture.logs.space().unwrap().0,
+            1988 + 53_248 + 300_001 + (1 << 20)
+        );
+        let check = |fixture: &Fixture| {
+            for (at, len) in [(0, 1988), (4096, 353_249), (360_448, 1 << 20)] {
+                assert_eq!(fixture.read(log, at, len).unwrap(), pattern(log, at, len));
+            }
+            for at in [1988, 4095, 357_345, 360_447] {
+                assert!(is_gone(&fixture.read(log, at, 1)), "{at}");
+            }
+        };
+        check(&fixture);
+        fixture.logs.flush(log, false).unwrap();
+        check(&fixture);
+        fixture.crash();
+        check(&fixture);
+        fixture.logs.free(&[(log, 0..u64::MAX)]).unwrap();
+        assert_eq!(fixture.logs.space().unwrap().0, 0);
+    }
+}
+
+#[test]
 fn what_a_damaged_record_held_is_an_error_at_once() {
     let fixture = Fixture::new(options());
     let read = fixture.read(LOST_LOG, 0, 10);

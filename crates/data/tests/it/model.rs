@@ -11,6 +11,7 @@ use std::path::PathBuf;
 enum Op {
     Create,
     Append { log: usize, len: usize },
+    Align { log: usize, len: u64 },
     Flush { log: usize, sync: bool },
     Seal { log: usize },
     Free { log: usize, start: u64, len: u64 },
@@ -26,6 +27,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         2 => Just(Op::Create),
         8 => (log.clone(), len).prop_map(|(log, len)| Op::Append { log, len }),
+        2 => (log.clone(), prop_oneof![Just(4096u64), Just(49_152)]).prop_map(|(log, len)| Op::Align { log, len }),
         3 => (log.clone(), any::<bool>()).prop_map(|(log, sync)| Op::Flush { log, sync }),
         1 => log.clone().prop_map(|log| Op::Seal { log }),
         5 => (log.clone(), at.clone(), 1u64..30_000).prop_map(|(log, start, len)| Op::Free { log, start, len }),
@@ -41,6 +43,8 @@ struct Model {
     live: Vec<bool>,
     flushed: usize,
     open: bool,
+    /// So long an append was announced since the last one.
+    may_skip: u64,
 }
 
 impl Model {
@@ -108,12 +112,24 @@ fn run(ops: Vec<Op>, quiet_buffer: u64) {
                     live: Vec::new(),
                     flushed: 0,
                     open: true,
+                    may_skip: 0,
                 });
             }
             Op::Append { log, len } => {
                 let Some(m) = logs.get_mut(log % n) else {
                     continue;
                 };
+                let (at, aligned) = (m.live.len(), m.live.len().next_multiple_of(4096));
+                // The bytes say where they are; so the place is tried before.
+                if m.open && (aligned - at) as u64 * 12 <= std::mem::take(&mut m.may_skip) {
+                    let first = fixture.logs.append(m.id, b"-").unwrap() as usize;
+                    assert!(first == at || first == aligned, "{first}");
+                    m.live.resize(first, false);
+                    m.live.push(true);
+                    let byte = first as u64..first as u64 + 1;
+                    fixture.logs.free(&[(m.id, byte)]).unwrap();
+                    m.live[first] = false;
+                }
                 let at = m.live.len() as u64;
                 let appended = fixture.logs.append(m.id, &pattern(m.id, at, len));
                 if m.open {
@@ -121,6 +137,15 @@ fn run(ops: Vec<Op>, quiet_buffer: u64) {
                     m.live.resize(m.live.len() + len, true);
                 } else {
                     assert_eq!(appended.unwrap_err().errno(), rustix::io::Errno::BADF);
+                }
+            }
+            Op::Align { log, len } => {
+                let Some(m) = logs.get_mut(log % n) else {
+                    continue;
+                };
+                match fixture.logs.align(m.id, len) {
+                    Ok(()) => m.may_skip = len,
+                    Err(e) => assert!(!m.open, "{e}"),
                 }
             }
             Op::Flush { log, sync } => {

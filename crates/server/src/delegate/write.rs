@@ -13,6 +13,7 @@ use super::opens::OpenClient;
 use super::pending::write_end;
 use crate::{Caller, Result};
 use forebay_data::LogId;
+use forebay_data::span::PIECE_BYTES;
 use forebay_proto::files::ReserveAppend;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -89,6 +90,10 @@ impl LayerWriter {
         let file = &open.file;
         let log = self.log_of(open)?;
         let appending = appends.then(|| file.append.lock());
+        if matches!(origin, WriteOrigin::Writeback) && offset.is_multiple_of(PIECE_BYTES) {
+            // A page at the end of the file came cut before.
+            self.ctx.node.data.align(log, data.len() as u64)?;
+        }
         let addr = self.append_to(file, log, data, origin)?;
         let placed = match appending.is_some() {
             true => self.ask_append(open, data.len()),
