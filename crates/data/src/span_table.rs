@@ -21,7 +21,7 @@ use crate::keyspaces::{LOGS, SPANS};
 use crate::pieces::ChecksummedPieces;
 use crate::poison::Poison;
 use crate::ranges::{merge, subtract};
-use crate::record_cache::{Epoch, RecordCache};
+use crate::record_cache::{CachedRecord, Epoch, RecordCache};
 use crate::segment::{SegmentRange, Segments};
 use crate::span::{self, RawBytes, Span, SpanRuns};
 use crate::striped_locks::StripedLocks;
@@ -36,8 +36,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Sealed logs that wait for another batch before they get their own.
 const MAX_DEFERRED_SEALS: usize = 256;
 
-/// Spans that one scan of a log puts into the cache, at most.
-const SPANS_LOADED_AHEAD: usize = 16;
+/// Memory of spans that one scan of a log puts into the cache, about, bytes: some 20 of 48 KiB each, or four of 1 MiB.
+const LOADED_AHEAD_BYTES: usize = 4096;
 
 /// A raw span whose bytes are copied to another place.
 pub struct SpanMove {
@@ -105,20 +105,22 @@ impl SpanTable {
     fn load_ahead(&self, log: LogId, addr: u64) -> Result<Option<Arc<Span>>> {
         let epoch = self.cache.epoch(log);
         let spans = span::overlapping(&self.store, log, addr..u64::MAX);
-        let mut found = None;
-        for (i, span) in spans.take(SPANS_LOADED_AHEAD).enumerate() {
+        let (mut first, mut loaded) = (None, 0);
+        for span in spans {
             let span = match span {
                 Ok(span) => Arc::new(span),
-                Err(e) if i == 0 => return Err(e),
+                Err(e) if first.is_none() => return Err(e),
                 // Told to whoever reads that one.
                 Err(_) => break,
             };
+            loaded += span.memory();
             self.cache.keep(epoch, span.clone());
-            if i == 0 {
-                found = Some(span).filter(|span| span.live.start <= addr);
+            first.get_or_insert(span);
+            if loaded >= LOADED_AHEAD_BYTES {
+                break;
             }
         }
-        Ok(found)
+        Ok(first.filter(|span| span.live.start <= addr))
     }
 
     /// As `find`, but always from the store.
