@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli; of RFC 3720), the checksum of all that Forebay writes to disks and sends between processes.
+//! CRC-32C (Castagnoli; of RFC 3720), the checksum of what Forebay writes to disks, and of the heads of frames between server processes.
 //!
 //! Every byte that is read is verified, so its speed is part of that of each read: processors with carry-less multiplication over
 //! vectors (AVX-512, NEON) verify a piece of 4 KiB in some 60 ns.

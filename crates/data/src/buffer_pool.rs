@@ -7,20 +7,21 @@
 //! the middle of one it would take every page in two parts, and pin and lock twice as often.
 //!
 //! Invariants: a buffer holds whatever the last read left there, so its user overwrites all bytes before it hands out any.
-//! The pool never holds more than its limit (not counting the page that each buffer spends on its alignment). If a buffer that comes
-//! back does not fit, others of the size that takes most go back to the allocator.
+//! The pool never holds more than its limit, with the page that each buffer spends on its alignment. If a buffer that comes back does not
+//! fit, others of the size that takes most go back to the allocator.
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// Smaller buffers are allocated each time: clearing them costs less than sharing them.
-const MIN_POOLED_BYTES: usize = PAGE;
+/// Buffers of this length are pooled whatever it is; shorter ones only if they are a power of two of pages, as reads of pages mostly are:
+/// others would hold up to twice as much as was asked for.
+const ROUNDED_UP_BYTES: usize = 64 << 10;
 /// Where the kernel's pages begin; on machines with larger ones, every fourth or sixteenth of these.
 const PAGE: usize = 4096;
-/// Powers of two, from `MIN_POOLED_BYTES` on, that a pooled buffer may have: up to 64 GiB. Nothing longer is asked for; if it were,
-/// it would not be kept.
-const SIZES: usize = 25;
+/// Powers of two, from a page on, that a pooled buffer may have: up to 64 GiB. Nothing longer is asked for; if it were, it would not be
+/// kept.
+const SIZE_CLASSES: usize = 25;
 
 /// A pool of buffers. Cheap to clone: clones share it.
 #[derive(Clone)]
@@ -37,37 +38,42 @@ struct Pool {
 /// Buffers that nobody uses.
 #[derive(Default)]
 struct FreeBuffers {
-    /// By size: `MIN_POOLED_BYTES << i`.
-    of_size: [Vec<HeapBytes>; SIZES],
-    /// Bytes of all.
+    /// By size: `PAGE << class`.
+    classes: [Vec<HeapBytes>; SIZE_CLASSES],
+    /// Bytes of all on the heap.
     held: usize,
 }
 
 impl FreeBuffers {
-    fn pop(&mut self, size: usize) -> Option<HeapBytes> {
-        let memory = self.of_size.get_mut(size)?.pop()?;
-        self.held -= memory.len();
+    fn pop(&mut self, class: usize) -> Option<HeapBytes> {
+        let memory = self.classes.get_mut(class)?.pop()?;
+        self.held -= memory.bytes.len();
         Some(memory)
     }
 
     fn push(&mut self, memory: HeapBytes) {
-        if let Some(free) = self.of_size.get_mut(size_index(memory.len())) {
-            self.held += memory.len();
+        if let Some(free) = self.classes.get_mut(class_of(memory.len())) {
+            self.held += memory.bytes.len();
             free.push(memory);
         }
     }
 
     /// The size of which most bytes are here.
-    fn largest_share(&self) -> usize {
-        let bytes = |i: &usize| self.of_size[*i].len() << i;
-        (0..SIZES).max_by_key(bytes).unwrap_or(0)
+    fn fullest_class(&self) -> usize {
+        let bytes = |class: &usize| self.classes[*class].len() << class;
+        (0..SIZE_CLASSES).max_by_key(bytes).unwrap_or(0)
     }
 }
 
-/// Which size serves `len` bytes.
-fn size_index(len: usize) -> usize {
-    let pages = len.div_ceil(MIN_POOLED_BYTES);
+/// The smallest size that serves `len` bytes.
+fn class_of(len: usize) -> usize {
+    let pages = len.div_ceil(PAGE);
     pages.next_power_of_two().trailing_zeros() as usize
+}
+
+/// Whether a buffer of `len` bytes is pooled.
+fn is_pooled(len: usize) -> bool {
+    len >= ROUNDED_UP_BYTES || len >= PAGE && len.is_power_of_two()
 }
 
 /// Initialised bytes on the heap.
@@ -115,11 +121,11 @@ impl BufferPool {
 
     /// A buffer of `len` bytes of any content: the caller writes all of them.
     pub fn take(&self, len: usize) -> PooledBuffer {
-        let memory = if len < MIN_POOLED_BYTES {
-            HeapBytes::small(len)
-        } else {
-            let kept = self.pool.free.lock().pop(size_index(len));
+        let memory = if is_pooled(len) {
+            let kept = self.pool.free.lock().pop(class_of(len));
             kept.unwrap_or_else(|| HeapBytes::aligned(len.next_power_of_two()))
+        } else {
+            HeapBytes::small(len)
         };
         PooledBuffer {
             memory,
@@ -137,15 +143,18 @@ impl BufferPool {
 impl Pool {
     /// Keeps `memory` for later.
     fn keep(&self, memory: HeapBytes) {
-        if memory.len() > self.limit {
+        let len = memory.bytes.len();
+        if len > self.limit {
             return;
         }
         // Given back outside the lock.
         let mut dropped = Vec::new();
         let mut free = self.free.lock();
-        while free.held + memory.len() > self.limit {
-            let most = free.largest_share();
-            let Some(other) = free.pop(most) else { break };
+        while free.held + len > self.limit {
+            let fullest = free.fullest_class();
+            let Some(other) = free.pop(fullest) else {
+                break;
+            };
             dropped.push(other);
         }
         free.push(memory);
@@ -189,16 +198,20 @@ impl AsRef<[u8]> for PooledBuffer {
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        if self.len < MIN_POOLED_BYTES {
-            return;
+        if is_pooled(self.len) {
+            self.pool.keep(std::mem::take(&mut self.memory));
         }
-        self.pool.keep(std::mem::take(&mut self.memory));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a kept buffer of `len` bytes counts.
+    fn heap(len: usize) -> u64 {
+        (len + PAGE) as u64
+    }
 
     #[test]
     fn a_large_buffer_comes_back_when_its_last_reader_is_done() {
@@ -210,42 +223,46 @@ mod tests {
         drop(bytes);
         assert_eq!((buffers.held(), &part[..]), (0, &[7; 10][..]));
         drop(part);
-        assert_eq!(buffers.held(), 1 << 17);
+        let held = heap(1 << 17);
+        assert_eq!(buffers.held(), held);
         assert_eq!(buffers.take(70_000).len(), 70_000);
-        assert_eq!(buffers.held(), 1 << 17);
+        assert_eq!(buffers.held(), held);
         // A longer one than is there is made new; a shorter one does not take it.
         assert_eq!(buffers.take(1 << 18).len(), 1 << 18);
         let page = buffers.take(PAGE);
-        assert_eq!(buffers.held(), (1 << 17) + (1 << 18));
+        let held = held + heap(1 << 18);
+        assert_eq!(buffers.held(), held);
         drop(page);
-        assert_eq!(buffers.held(), (1 << 17) + (1 << 18) + PAGE as u64);
+        assert_eq!(buffers.held(), held + heap(PAGE));
     }
 
     #[test]
     fn buffers_of_a_size_that_is_asked_for_now_replace_others() {
-        let buffers = BufferPool::new(1 << 20);
+        let buffers = BufferPool::new(4 * heap(1 << 18));
         let of_size = |len, n| (0..n).map(|_| buffers.take(len)).collect::<Vec<_>>();
-        drop(of_size(1 << 18, 4));
-        assert_eq!(buffers.held(), 1 << 20);
-        drop(of_size(PAGE, 64));
-        assert_eq!(buffers.held(), 1 << 20, "one of 256 KiB made room");
-        let again = of_size(PAGE, 64);
-        assert_eq!(buffers.held(), 3 << 18);
+        drop(of_size(1 << 18, 5));
+        assert_eq!(buffers.held(), 4 * heap(1 << 18), "a fifth does not fit");
+        drop(of_size(PAGE, 32));
+        assert_eq!(buffers.held(), 3 * heap(1 << 18) + 32 * heap(PAGE));
+        let again = of_size(PAGE, 32);
+        assert_eq!(buffers.held(), 3 * heap(1 << 18));
         drop(again);
-        drop(buffers.take((1 << 20) + 1));
-        assert_eq!(buffers.held(), 1 << 20, "too long to be kept");
+        let held = buffers.held();
+        drop(buffers.take(4 << 20));
+        assert_eq!(buffers.held(), held, "too long to be kept");
     }
 
     #[test]
-    fn a_large_buffer_begins_on_a_page_also_when_it_is_used_again() {
+    fn a_kept_buffer_begins_on_a_page_also_when_it_is_used_again() {
         let buffers = BufferPool::new(1 << 20);
         for len in [
-            MIN_POOLED_BYTES,
+            PAGE,
             100_000,
             1 << 18,
             (1 << 18) - 1,
-            5000,
+            2 * PAGE,
             100_000,
+            PAGE,
         ] {
             let mut buffer = buffers.take(len);
             assert_eq!(buffer.as_ptr().align_offset(PAGE), 0);
@@ -255,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_the_limit_and_nothing_small() {
-        let buffers = BufferPool::new(1 << 18);
-        let taken: Vec<_> = (0..5).map(|_| buffers.take(1 << 17)).collect();
-        drop(taken);
-        assert_eq!(buffers.held(), 1 << 18);
-        drop(buffers.take(100));
-        assert_eq!(buffers.held(), 1 << 18);
-        assert!(buffers.take(0).is_empty());
+    fn what_would_be_rounded_up_by_much_is_not_kept() {
+        let buffers = BufferPool::new(1 << 20);
+        for len in [0, 100, PAGE - 1, PAGE + 1, 47_008, ROUNDED_UP_BYTES - 1] {
+            assert_eq!(buffers.take(len).len(), len);
+        }
+        assert_eq!(buffers.held(), 0);
+        drop(buffers.take(ROUNDED_UP_BYTES));
+        assert_eq!(buffers.held(), heap(ROUNDED_UP_BYTES));
     }
 }

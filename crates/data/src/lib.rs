@@ -12,7 +12,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `log`, `tail`, `tail_memory` | open logs, their buffered ends, and the memory for these |
-//! | `write`, `read`, `verified_read` | the paths of a byte into a segment and out of it |
+//! | `write`, `read`, `read_parts`, `verified_read` | the paths of a byte into a segment and out of it |
 //! | `direct_read` | out of it by another process of this machine |
 //! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
 //! | [`span`], `span_table` | the format of a span record; the records and what they count for |
@@ -83,6 +83,7 @@ pub use segment::{SegmentRange, header as segment_header};
 pub use settle::saved::{ANCHORS_FILE, INDEX_FILE};
 pub use settle::{SETTLE_RESERVE, SettleOptions, SettleStats};
 pub use space_signal::SpaceSignal;
+pub use write::AppendOptions;
 
 use buffer_pool::BufferPool;
 use byte_budget::ByteBudget;
@@ -328,25 +329,15 @@ impl LogStore {
     /// `ENOSPC` over the quota, or on a disk that has no more than the records' share (nothing was appended, earlier bytes are intact); `EBADF` for a log that
     /// is not open; `EIO` after a failed write, until the store is opened again.
     pub fn append(&self, log: LogId, bytes: &[u8]) -> Result<u64> {
-        self.writer.append(log, bytes, false)
+        self.writer.append(log, bytes, AppendOptions::default())
     }
 
-    /// Has the next append to the log, of `len` bytes, begin with a piece ([`PIECE_BYTES`](span::PIECE_BYTES)), unless it is too short for
-    /// what would be skipped. For bytes that are read and replaced page by page: a piece of which only a part is wanted is read
-    /// whole.
-    ///
-    /// # Errors
-    /// `Gone` if there is no such log.
-    pub fn align(&self, log: LogId, len: u64) -> Result<()> {
-        self.writer.align(log, len)
-    }
-
-    /// As `append`; where there is no room, has settling go on, and waits for what it makes as long as that is something.
+    /// As `append`, with options.
     ///
     /// # Errors
     /// As `append`.
-    pub fn append_when_settled(&self, log: LogId, bytes: &[u8]) -> Result<u64> {
-        self.writer.append(log, bytes, true)
+    pub fn append_with(&self, log: LogId, bytes: &[u8], options: AppendOptions) -> Result<u64> {
+        self.writer.append(log, bytes, options)
     }
 
     /// All appended bytes of the log are in a segment file and found again after a crash of the process;

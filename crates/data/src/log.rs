@@ -50,7 +50,7 @@ pub struct LogState {
 }
 
 impl Log {
-    /// Every byte below is in a span of the store.
+    /// Every byte below is in a span of the store, or padding.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }

@@ -83,18 +83,16 @@ impl<R: CachedRecord> RecordCache<R> {
         Epoch(self.shard(group).read().epoch)
     }
 
-    /// Caches a record that was loaded since `epoch`, unless a record was forgotten since.
+    /// Caches a record that was loaded since `epoch`, unless a record was forgotten since. One that is here stays as it is.
     pub fn keep(&self, epoch: Epoch, record: Arc<R>) {
         let mut shard = self.shard(record.group()).write();
-        if shard.epoch != epoch.0 {
+        let key = (record.group(), record.addresses().end);
+        if shard.epoch != epoch.0 || shard.records.contains_key(&key) {
             return;
         }
         shard.bytes += record.memory();
-        let key = (record.group(), record.addresses().end);
         let kept = (record, AtomicBool::new(false));
-        if let Some((old, _)) = shard.records.insert(key, kept) {
-            shard.bytes -= old.memory();
-        }
+        shard.records.insert(key, kept);
         while shard.bytes > self.shard_budget && shard.records.len() > 1 {
             shard.evict();
         }

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const MAX_DEFERRED_SEALS: usize = 256;
 
 /// Memory of spans that one scan of a log puts into the cache, about, bytes: some 20 of 48 KiB each, or four of 1 MiB.
-const LOADED_AHEAD_BYTES: usize = 4096;
+const SPAN_READAHEAD_BYTES: usize = 4096;
 
 /// A raw span whose bytes are copied to another place.
 pub struct SpanMove {
@@ -116,7 +116,7 @@ impl SpanTable {
             loaded += span.memory();
             self.cache.keep(epoch, span.clone());
             first.get_or_insert(span);
-            if loaded >= LOADED_AHEAD_BYTES {
+            if loaded >= SPAN_READAHEAD_BYTES {
                 break;
             }
         }

@@ -53,7 +53,7 @@ impl LogTail {
         self.bytes.extend_from_slice(bytes);
     }
     /// Appends bytes that are free from the beginning; the caller has reserved.
-    pub fn skip(&mut self, len: u64) {
+    pub fn pad(&mut self, len: u64) {
         let end = self.end();
         self.bytes.resize(self.bytes.len() + len as usize, 0);
         self.free(&(end..end + len));
@@ -139,7 +139,7 @@ mod tests {
             let mut tail = LogTail::default();
             tail.advance(10);
             tail.push(&[9; 40]);
-            tail.skip(10);
+            tail.pad(10);
             tail.push(&[9; 30]);
             let mut model = [true; 200];
             model[50..60].fill(false);

@@ -5,7 +5,8 @@
 //! power loss at durability `process` it may name bytes that the disk lost, which the checksums show.
 //!
 //! Invariants: an accepted byte counts against the quota until it is freed, and in the disk reserve until it is in a segment or
-//! dropped. A failed append leaves nothing behind; a failed write-out leaves the tail as it was.
+//! dropped; padding counts in the disk reserve alone. A failed append leaves no bytes behind; a failed write-out leaves the tail as it
+//! was.
 use crate::byte_budget::ByteBudget;
 use crate::container::encoder::RawOrigin;
 use crate::disk_reserve::DiskReserve;
@@ -26,14 +27,24 @@ use std::sync::Arc;
 
 /// Appends of this size go to the segment without a copy.
 const DIRECT_WRITE_BYTES: usize = 256 << 10;
-/// An append that is to begin with a piece has so many times the bytes that are skipped for it, at least.
-const MIN_BYTES_PER_SKIPPED: u64 = 12;
+/// An append is aligned only if it is at least this many times as long as the padding.
+const MIN_BYTES_PER_PADDING: u64 = 12;
 /// Largest span, bytes.
 const MAX_SPAN_BYTES: usize = 1 << 20;
 /// From so many segments on that a log keeps open, it looks which of them are on disk by now.
 const MIN_CHECKED_SEGMENTS: usize = 16;
 /// Segments that a log keeps open because they are not on disk, at most: 8 GiB.
 const MAX_UNSYNCED_SEGMENTS: usize = 128;
+
+/// How bytes are appended.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AppendOptions {
+    /// Where there is no room, have settling go on, and wait for what it makes as long as that is something.
+    pub settles: bool,
+    /// Begin with a piece of the log, unless the append is short against the padding. For bytes that are read and replaced page by page: a
+    /// piece of which only a part is wanted is read whole.
+    pub aligned: bool,
+}
 
 /// A log's tail while it is written out. It is put back also after a panic, so that no address is given out twice.
 struct TakenTail<'a> {
@@ -81,55 +92,29 @@ pub struct LogAppender {
 }
 
 impl LogAppender {
-    /// Appends and returns the address of the first byte. `settles`: if there is no room, wait for settling to make some.
+    /// Appends and returns the address of the first byte.
     ///
     /// # Errors
     /// As `LogStore::append`.
-    pub fn append(&self, id: LogId, bytes: &[u8], settles: bool) -> Result<u64> {
+    pub fn append(&self, id: LogId, bytes: &[u8], options: AppendOptions) -> Result<u64> {
         self.poison.check()?;
         let log = self.logs.get(id)?;
         let len = bytes.len() as u64;
         if let Some(settler) = &self.settler {
             settler.wait_while_behind(&self.reclaimer.space_freed);
         }
-        if !(self.take_room(len) || settles && self.settle_for_room(len)) {
+        if !(self.take_room(len) || options.settles && self.settle_for_room(len)) {
             return Err(Errno::NOSPC.into());
         }
         let mut state = log.state.lock();
         let appended = match state.sealed {
             true => Err(Errno::BADF.into()),
-            false => self.append_locked(&log, &mut state, bytes),
+            false => self.append_locked(&log, &mut state, bytes, options.aligned),
         };
         appended.inspect_err(|_| {
             self.reserve.written(len);
             self.live.release(len);
         })
-    }
-
-    /// Has the next append, of `len` bytes, begin with a piece, unless it is too short for what would be skipped.
-    ///
-    /// # Errors
-    /// `Gone` if there is no such log.
-    pub fn align(&self, id: LogId, len: u64) -> Result<()> {
-        let log = self.logs.get(id)?;
-        let mut state = log.state.lock();
-        let end = state.tail.end();
-        let skipped = end.next_multiple_of(PIECE_BYTES) - end;
-        if skipped == 0 || skipped * MIN_BYTES_PER_SKIPPED > len || state.sealed {
-            return Ok(());
-        }
-        if state.tail.is_empty() {
-            // Addresses without bytes.
-            let buffer = state.tail.advance(end + skipped);
-            state.tail.adopt(buffer);
-            log.set_written(end + skipped);
-        } else if self.reserve.try_take(skipped, || self.segments.disk()) {
-            match self.memory.try_grow(&mut state, skipped as usize) {
-                true => state.tail.skip(skipped),
-                false => self.reserve.written(skipped),
-            }
-        }
-        Ok(())
     }
 
     /// Takes room for `len` more bytes of data, of quota and disk. `false`: there is none.
@@ -157,24 +142,53 @@ impl LogAppender {
         take() || self.reclaimer.reclaim_for_write() && take()
     }
 
-    fn append_locked(&self, log: &Arc<Log>, state: &mut LogState, bytes: &[u8]) -> Result<u64> {
+    fn append_locked(
+        &self,
+        log: &Arc<Log>,
+        state: &mut LogState,
+        bytes: &[u8],
+        aligned: bool,
+    ) -> Result<u64> {
         let limit = self.memory.tail_limit();
-        if !state.tail.is_empty() && state.tail.bytes().len() + bytes.len() > limit {
+        let padding = match aligned {
+            true => padding_before(state.tail.end(), bytes.len()),
+            false => 0,
+        };
+        let len = padding + bytes.len();
+        if !state.tail.is_empty() && state.tail.bytes().len() + len > limit {
             state.fills_tails = true;
             self.write_out(log, state, false)?;
         }
-        let addr = state.tail.end();
-        if bytes.len() >= DIRECT_WRITE_BYTES.min(limit)
-            || !self.make_room(log, state, bytes.len())?
-        {
+        if bytes.len() >= DIRECT_WRITE_BYTES.min(limit) || !self.make_room(log, state, len)? {
             self.write_out(log, state, false)?;
+            self.pad(log, state, padding);
+            let addr = state.tail.end();
             self.write_direct(log, state, bytes)?;
             self.reserve.written(bytes.len() as u64);
             return Ok(addr);
         }
+        self.pad(log, state, padding);
+        let addr = state.tail.end();
         state.tail.push(bytes);
         self.memory.queue(log, state);
         Ok(addr)
+    }
+
+    /// Skips addresses: without bytes if the tail is empty, else with free ones in the tail, which has the memory. Not if the disk has no room
+    /// for them.
+    fn pad(&self, log: &Log, state: &mut LogState, padding: usize) {
+        let len = padding as u64;
+        if len == 0 {
+            return;
+        }
+        if state.tail.is_empty() {
+            let end = state.tail.end() + len;
+            let buffer = state.tail.advance(end);
+            state.tail.adopt(buffer);
+            log.set_written(end);
+        } else if self.reserve.try_take(len, || self.segments.disk()) {
+            state.tail.pad(len);
+        }
     }
 
     /// Memory for `more` bytes in this tail, inside the budget: other logs' tails are written out, oldest first, then this one's.
@@ -488,5 +502,13 @@ impl LogAppender {
         } else {
             Ok(())
         }
+    }
+}
+/// Bytes from `end` to the next piece, if an append of `len` bytes is long enough for them.
+fn padding_before(end: u64, len: usize) -> usize {
+    let padding = end.next_multiple_of(PIECE_BYTES) - end;
+    match padding * MIN_BYTES_PER_PADDING <= len as u64 {
+        true => padding as usize,
+        false => 0,
     }
 }

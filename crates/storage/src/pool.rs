@@ -8,16 +8,30 @@
 //! is tried again; then with a spare one, held open for this alone. What fails after that has changed nothing
 //! ([`Error::NoDescriptors`](crate::Error::NoDescriptors)).
 //!
-//! Invariants: at most `places` files are kept; none that was removed or renamed is.
+//! Threads that read the same file have descriptors of their own, up to `LANES` of them: Linux notes with a descriptor where its
+//! reader is, and readers of different places would take each other's readahead for random reads.
+//!
+//! Invariants: at most `places` descriptors are kept; none of a file that was removed or renamed is.
 use crate::error::is_no_descriptor;
 use crate::{DirEntry, File, Io};
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Most descriptors of one file.
+const LANES: usize = 4;
+
+thread_local! {
+    /// Which of a file's descriptors this thread uses.
+    static LANE: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Relaxed) % LANES
+    };
+}
 
 /// Another file system, whose files are kept open within a number; see the head of this file.
 pub struct PooledIo {
@@ -28,10 +42,53 @@ pub struct PooledIo {
     spare: Mutex<Option<std::fs::File>>,
 }
 
+/// The descriptors of a file, by lane.
+type Descriptors = [Option<Arc<dyn File>>; LANES];
+
 struct KeptFiles {
-    files: LruCache<OsString, Arc<dyn File>>,
+    files: LruCache<OsString, Descriptors>,
+    /// Descriptors of all of them.
+    open: usize,
     /// Counts names that went: a file that was opened before one did is not kept.
     gone: u64,
+}
+
+impl KeptFiles {
+    fn get(&mut self, name: &OsStr, lane: usize) -> Option<Arc<dyn File>> {
+        self.files.get(name)?[lane].clone()
+    }
+
+    /// Keeps a descriptor, and returns what is closed for it.
+    fn keep(
+        &mut self,
+        name: &OsStr,
+        lane: usize,
+        file: Arc<dyn File>,
+        places: usize,
+    ) -> Vec<Descriptors> {
+        let none = || [const { None }; LANES];
+        let descriptors = self.files.get_or_insert_mut_ref(name, none);
+        if descriptors[lane].replace(file).is_none() {
+            self.open += 1;
+        }
+        let mut closed = Vec::new();
+        while self.open > places {
+            closed.extend(self.take_oldest());
+        }
+        closed
+    }
+
+    fn take_oldest(&mut self) -> Option<Descriptors> {
+        let (_, descriptors) = self.files.pop_lru()?;
+        self.open -= descriptors.iter().flatten().count();
+        Some(descriptors)
+    }
+
+    fn remove(&mut self, name: &OsStr) -> Option<Descriptors> {
+        let descriptors = self.files.pop(name)?;
+        self.open -= descriptors.iter().flatten().count();
+        Some(descriptors)
+    }
 }
 
 impl PooledIo {
@@ -42,7 +99,8 @@ impl PooledIo {
             disk: Arc::new(disk),
             places,
             kept: Mutex::new(KeptFiles {
-                files: LruCache::new(NonZeroUsize::new(places).unwrap_or(NonZeroUsize::MIN)),
+                files: LruCache::unbounded(),
+                open: 0,
                 gone: 0,
             }),
             spare: Mutex::new(spare()),
@@ -59,8 +117,8 @@ impl PooledIo {
         let mut closed = Vec::new();
         {
             let mut kept = self.kept.lock();
-            while let Some((_, file)) = kept.files.pop_lru() {
-                closed.push(file);
+            while let Some(descriptors) = kept.take_oldest() {
+                closed.push(descriptors);
             }
         }
         drop(closed);
@@ -78,9 +136,9 @@ impl PooledIo {
     fn forget(&self, path: &Path) {
         let mut kept = self.kept.lock();
         kept.gone += 1;
-        let file = kept.files.pop(path.as_os_str());
+        let closed = kept.remove(path.as_os_str());
         drop(kept);
-        drop(file);
+        drop(closed);
     }
 }
 
@@ -100,18 +158,19 @@ impl Io for PooledIo {
 
     fn open_kept(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let name: &OsStr = path.as_os_str();
+        let lane = LANE.with(|lane| *lane);
         let gone = {
             let mut kept = self.kept.lock();
-            if let Some(file) = kept.files.get(name) {
-                return Ok(file.clone());
+            if let Some(file) = kept.get(name, lane) {
+                return Ok(file);
             }
             kept.gone
         };
         let file = self.open(path)?;
         let mut kept = self.kept.lock();
         let closed = match kept.gone == gone {
-            true => kept.files.push(name.to_os_string(), file.clone()),
-            false => None,
+            true => kept.keep(name, lane, file.clone(), self.places),
+            false => Vec::new(),
         };
         drop(kept);
         drop(closed);
@@ -218,7 +277,7 @@ mod tests {
         let io = PooledIo::new(disk, 3);
         for i in 0..10 {
             assert_eq!(first(&io, i), i as u8);
-            assert!(io.kept.lock().files.len() <= 3);
+            assert!(io.kept.lock().open <= 3);
         }
         assert_eq!(opened.load(Relaxed), 10);
         for _ in 0..5 {
@@ -227,6 +286,53 @@ mod tests {
         assert_eq!(opened.load(Relaxed), 10, "kept");
         assert_eq!(first(&io, 0), 0);
         assert_eq!(opened.load(Relaxed), 11, "opened again");
+    }
+
+    #[test]
+    fn threads_have_descriptors_of_their_own_which_go_together() {
+        let (disk, opened, _) = disk();
+        let io = PooledIo::new(disk, 10);
+        let read_by_threads = |n: usize| {
+            std::thread::scope(|scope| {
+                for _ in 0..n {
+                    scope.spawn(|| assert_eq!(first(&io, 1), 1));
+                }
+            });
+        };
+        read_by_threads(1);
+        assert_eq!(io.kept.lock().open, 1);
+        // Lanes are given out in turn, to other tests' threads too.
+        while io.kept.lock().open < LANES {
+            read_by_threads(1);
+        }
+        read_by_threads(2 * LANES);
+        assert_eq!((io.kept.lock().open, opened.load(Relaxed)), (LANES, LANES));
+        assert_eq!(io.kept.lock().files.len(), 1);
+        io.remove(&path(1)).unwrap();
+        assert_eq!(io.kept.lock().open, 0);
+    }
+
+    #[test]
+    fn places_are_counted_by_descriptor() {
+        let mut kept = KeptFiles {
+            files: LruCache::unbounded(),
+            open: 0,
+            gone: 0,
+        };
+        let (disk, ..) = disk();
+        let file = |i| disk.open(&path(i)).unwrap();
+        for (i, lane) in [(1, 0), (2, 0), (1, 1), (1, 1)] {
+            let name = path(i);
+            assert!(kept.keep(name.as_os_str(), lane, file(i), 3).is_empty());
+        }
+        assert_eq!(kept.open, 3);
+        // The other file is the one used least recently.
+        let closed = kept.keep(path(3).as_os_str(), 0, file(3), 3);
+        assert_eq!((closed.len(), kept.open), (1, 3));
+        assert!(kept.get(path(2).as_os_str(), 0).is_none());
+        let closed = kept.keep(path(4).as_os_str(), 0, file(4), 3);
+        let descriptors = closed.iter().flatten().flatten().count();
+        assert_eq!((descriptors, kept.open), (2, 2));
     }
 
     #[test]
@@ -239,7 +345,7 @@ mod tests {
         io.rename(&path(1), &path(2)).unwrap();
         assert_eq!(first(&io, 2), 1);
         assert!(io.open_kept(&path(1)).is_err());
-        assert_eq!(io.kept.lock().files.len(), 1);
+        assert_eq!(io.kept.lock().open, 1);
     }
 
     #[test]
@@ -251,7 +357,7 @@ mod tests {
             refused.store(n, Relaxed);
             io.sync_dir(Path::new("/d")).unwrap();
             assert_eq!(
-                (io.kept.lock().files.len(), refused.load(Relaxed)),
+                (io.kept.lock().open, refused.load(Relaxed)),
                 (0, 0),
                 "refused {n} times"
             );

@@ -1,6 +1,6 @@
 //! Single behaviours: reading, freeing, damage, quota, moving.
 use crate::common::{Fixture, is_gone, options, pattern, read_parts};
-use forebay_data::{LogId, LogStoreOptions, READ_BYTES};
+use forebay_data::{AppendOptions, LogId, LogStoreOptions, READ_BYTES};
 use forebay_proto::data::{DataService, FreeRanges, GetUsage, LogPiece, ReadPieces, VerifyRanges};
 use forebay_proto::{Error, Fid, LOST_LOG};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ fn filled(fixture: &Fixture, len: usize) -> LogId {
 }
 
 #[test]
-fn parts_with_gaps_between_them_are_read_together_and_each_is_verified() {
+fn parts_with_gaps_between_them_are_each_verified() {
     const ROW: u64 = 53_248;
     const WANTED: u64 = 45_056;
     let fixture = Fixture::new(options());
@@ -63,7 +63,7 @@ fn parts_with_gaps_between_them_are_read_together_and_each_is_verified() {
         .write(true)
         .open(&path)
         .unwrap();
-    // The first 10,000 bytes of the segment are of the other log.
+    // Where the first part lies in the segment.
     let first = {
         let mut stored = Vec::new();
         std::fs::File::open(&path)
@@ -90,38 +90,37 @@ fn parts_with_gaps_between_them_are_read_together_and_each_is_verified() {
 }
 
 #[test]
-fn an_append_that_was_announced_begins_with_a_piece_and_nothing_is_in_the_gap() {
+fn an_aligned_append_begins_with_a_piece_and_nothing_is_in_the_padding() {
     for is_written in [false, true] {
         let mut fixture = Fixture::new(options());
         let log = fixture.logs.create_log(Fid(1), Default::default()).unwrap();
         let append = |fixture: &Fixture, at: u64, len: usize| {
-            let appended = fixture.logs.append(log, &pattern(log, at, len));
-            assert_eq!(appended.unwrap(), at);
+            let options = AppendOptions {
+                aligned: at != 1888,
+                ..AppendOptions::default()
+            };
+            let bytes = pattern(log, at, len);
+            assert_eq!(fixture.logs.append_with(log, &bytes, options).unwrap(), at);
             if is_written {
                 fixture.logs.flush(log, false).unwrap();
             }
         };
         append(&fixture, 0, 1888);
-        // Too short for 2,208 bytes to be skipped for it.
-        fixture.logs.align(log, 8192).unwrap();
-        append(&fixture, 1888, 100);
-        fixture.logs.align(log, 53_248).unwrap();
-        append(&fixture, 4096, 53_248);
-        // It ends with a piece.
-        fixture.logs.align(log, 53_248).unwrap();
-        append(&fixture, 57_344, 300_001);
-        fixture.logs.align(log, 1 << 20).unwrap();
-        append(&fixture, 360_448, 1 << 20);
+        append(&fixture, 1888, 12);
+        // Too short for 2,196 bytes of padding.
+        append(&fixture, 1900, 8192);
+        append(&fixture, 12_288, 53_248);
+        // That ended with a piece.
+        append(&fixture, 65_536, 100_001);
+        append(&fixture, 167_936, 1 << 20);
 
-        assert_eq!(
-            fixture.logs.space().unwrap().0,
-            1988 + 53_248 + 300_001 + (1 << 20)
-        );
+        let live = 10_092 + 53_248 + 100_001 + (1 << 20);
+        assert_eq!(fixture.logs.space().unwrap().0, live);
         let check = |fixture: &Fixture| {
-            for (at, len) in [(0, 1988), (4096, 353_249), (360_448, 1 << 20)] {
+            for (at, len) in [(0, 10_092), (12_288, 153_249), (167_936, 1 << 20)] {
                 assert_eq!(fixture.read(log, at, len).unwrap(), pattern(log, at, len));
             }
-            for at in [1988, 4095, 357_345, 360_447] {
+            for at in [10_092, 12_287, 165_537, 167_935] {
                 assert!(is_gone(&fixture.read(log, at, 1)), "{at}");
             }
         };

@@ -1,11 +1,11 @@
 //! Crashes, failing calls and full disks under random histories: what was acknowledged is there as the durability says,
 //! and nothing ever reads as other bytes than were written.
-use crate::common::{is_gone, options, pattern};
+use crate::common::{is_gone, options, pattern, read_parts};
 use forebay_data::ranges::{merge, subtract};
 use forebay_data::{LogId, LogStore, LogStoreOptions};
 use forebay_proto::{Error, Fid, Result};
-use forebay_storage::fault::{FaultIo, HeldSync, Image};
-use forebay_storage::{Durability, Options, Store};
+use forebay_storage::fault::{Call, FaultIo, HeldSync, HookedIo, Image};
+use forebay_storage::{Durability, Io, Options, Store};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds::for_each_seed;
 use rustix::io::Errno;
@@ -13,6 +13,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// What may be asked of the bytes after a failure.
 #[derive(Clone, Copy, PartialEq)]
@@ -55,6 +56,50 @@ fn level(durability: Durability) -> (Options, LogStoreOptions) {
             ..options()
         },
     )
+}
+
+/// Twenty parts with gaps of two freed pages after each, of one log, on a disk that notes reads of segments, and refuses those longer than it
+/// is told.
+#[test]
+fn parts_near_each_other_are_read_by_few_calls_and_one_by_one_if_a_call_fails() {
+    const PITCH: u64 = 53_248;
+    const LEN: u64 = 45_056;
+    let (calls, longest) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicU64::new(u64::MAX)),
+    );
+    let (count, most) = (calls.clone(), longest.clone());
+    let disk = HookedIo::new(FaultIo::new(1), move |path, call| {
+        if let Call::Read { len, .. } = call
+            && path.extension().is_some_and(|ext| ext == "seg")
+        {
+            count.fetch_add(1, Relaxed);
+            if len > most.load(Relaxed) {
+                return Err(Errno::IO.into());
+            }
+        }
+        Ok(())
+    });
+    let disk: Arc<dyn Io> = Arc::new(disk);
+    let store = Store::open(disk.clone(), Path::new("/m/kv"), Options::default()).unwrap();
+    let logs = LogStore::open(disk, Path::new("/m/data"), Arc::new(store), options()).unwrap();
+    let log = logs.create_log(Fid(1), Default::default()).unwrap();
+    let parts: Vec<_> = (0..20).map(|i| (log, i * PITCH..i * PITCH + LEN)).collect();
+    for (_, part) in &parts {
+        logs.append(log, &pattern(log, part.start, PITCH as usize))
+            .unwrap();
+        logs.flush(log, false).unwrap();
+        logs.free(&[(log, part.end..part.start + PITCH)]).unwrap();
+    }
+    calls.store(0, Relaxed);
+    read_parts(&logs, &parts).unwrap();
+    // Five parts are just below 256 KiB.
+    assert_eq!(calls.load(Relaxed), 4);
+    longest.store(LEN, Relaxed);
+    read_parts(&logs, &parts).unwrap();
+    assert_eq!(calls.load(Relaxed), 4 + 4 + 20);
+    longest.store(LEN - 1, Relaxed);
+    assert_eq!(read_parts(&logs, &parts).unwrap_err().errno(), Errno::IO);
 }
 
 impl Machine {

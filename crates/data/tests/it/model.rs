@@ -1,7 +1,7 @@
 //! Random histories of one log store against a plain model.
 use crate::common::{Fixture, is_gone, options, pattern, read_parts};
 use forebay_data::ranges::merge;
-use forebay_data::{LogId, LogStoreOptions, span};
+use forebay_data::{AppendOptions, LogId, LogStoreOptions, span};
 use forebay_proto::Fid;
 use proptest::prelude::*;
 use std::ops::Range;
@@ -10,24 +10,40 @@ use std::path::PathBuf;
 #[derive(Debug, Clone)]
 enum Op {
     Create,
-    Append { log: usize, len: usize },
-    Align { log: usize, len: u64 },
-    Flush { log: usize, sync: bool },
-    Seal { log: usize },
-    Free { log: usize, start: u64, len: u64 },
-    Read { log: usize, start: u64, len: usize },
+    Append {
+        log: usize,
+        len: usize,
+        aligned: bool,
+    },
+    Flush {
+        log: usize,
+        sync: bool,
+    },
+    Seal {
+        log: usize,
+    },
+    Free {
+        log: usize,
+        start: u64,
+        len: u64,
+    },
+    Read {
+        log: usize,
+        start: u64,
+        len: usize,
+    },
     Clean,
     Crash,
 }
 
 fn op() -> impl Strategy<Value = Op> {
     let log = 0usize..6;
-    let len = prop_oneof![4 => 1usize..300, 3 => 300usize..20_000, 1 => 250_000usize..300_000];
+    let pages = prop_oneof![Just(45_056usize), Just(53_248), 60usize..75];
+    let len = prop_oneof![4 => 1usize..300, 3 => 300usize..20_000, 1 => 250_000usize..300_000, 3 => pages];
     let at = prop_oneof![1 => 0u64..500, 3 => 0u64..60_000];
     prop_oneof![
         2 => Just(Op::Create),
-        8 => (log.clone(), len).prop_map(|(log, len)| Op::Append { log, len }),
-        2 => (log.clone(), prop_oneof![Just(4096u64), Just(49_152)]).prop_map(|(log, len)| Op::Align { log, len }),
+        8 => (log.clone(), len, any::<bool>()).prop_map(|(log, len, aligned)| Op::Append { log, len, aligned }),
         3 => (log.clone(), any::<bool>()).prop_map(|(log, sync)| Op::Flush { log, sync }),
         1 => log.clone().prop_map(|log| Op::Seal { log }),
         5 => (log.clone(), at.clone(), 1u64..30_000).prop_map(|(log, start, len)| Op::Free { log, start, len }),
@@ -43,8 +59,6 @@ struct Model {
     live: Vec<bool>,
     flushed: usize,
     open: bool,
-    /// So long an append was announced since the last one.
-    may_skip: u64,
 }
 
 impl Model {
@@ -112,40 +126,29 @@ fn run(ops: Vec<Op>, quiet_buffer: u64) {
                     live: Vec::new(),
                     flushed: 0,
                     open: true,
-                    may_skip: 0,
                 });
             }
-            Op::Append { log, len } => {
+            Op::Append { log, len, aligned } => {
                 let Some(m) = logs.get_mut(log % n) else {
                     continue;
                 };
-                let (at, aligned) = (m.live.len(), m.live.len().next_multiple_of(4096));
-                // The bytes say where they are; so the place is tried before.
-                if m.open && (aligned - at) as u64 * 12 <= std::mem::take(&mut m.may_skip) {
-                    let first = fixture.logs.append(m.id, b"-").unwrap() as usize;
-                    assert!(first == at || first == aligned, "{first}");
-                    m.live.resize(first, false);
-                    m.live.push(true);
-                    let byte = first as u64..first as u64 + 1;
-                    fixture.logs.free(&[(m.id, byte)]).unwrap();
-                    m.live[first] = false;
-                }
-                let at = m.live.len() as u64;
-                let appended = fixture.logs.append(m.id, &pattern(m.id, at, len));
+                let (end, piece) = (m.live.len(), m.live.len().next_multiple_of(4096));
+                let at = match aligned && (piece - end) * 12 <= len {
+                    true => piece,
+                    false => end,
+                };
+                let options = AppendOptions {
+                    aligned,
+                    ..AppendOptions::default()
+                };
+                let bytes = pattern(m.id, at as u64, len);
+                let appended = fixture.logs.append_with(m.id, &bytes, options);
                 if m.open {
-                    assert_eq!(appended.unwrap(), at);
-                    m.live.resize(m.live.len() + len, true);
+                    assert_eq!(appended.unwrap(), at as u64);
+                    m.live.resize(at, false);
+                    m.live.resize(at + len, true);
                 } else {
                     assert_eq!(appended.unwrap_err().errno(), rustix::io::Errno::BADF);
-                }
-            }
-            Op::Align { log, len } => {
-                let Some(m) = logs.get_mut(log % n) else {
-                    continue;
-                };
-                match fixture.logs.align(m.id, len) {
-                    Ok(()) => m.may_skip = len,
-                    Err(e) => assert!(!m.open, "{e}"),
                 }
             }
             Op::Flush { log, sync } => {

@@ -2,7 +2,7 @@
 //! backlog stays in its bound.
 use crate::common::{Fixture, options, settle_options};
 use forebay_data::chunk::ChunkSize;
-use forebay_data::{LogId, LogStore, LogStoreOptions, SettleOptions};
+use forebay_data::{AppendOptions, LogId, LogStore, LogStoreOptions, SettleOptions};
 use forebay_proto::Fid;
 use forebay_storage::fault::FaultIo;
 use forebay_storage::{Options, Store};
@@ -26,8 +26,12 @@ fn with_settling(background: bool, quota: Option<u64>) -> LogStoreOptions {
 /// Writes all of it to a new log, by pieces.
 fn write(logs: &LogStore, bytes: &[u8]) -> forebay_proto::Result<LogId> {
     let log = logs.create_log(Fid(1), Default::default())?;
+    let settles = AppendOptions {
+        settles: true,
+        ..AppendOptions::default()
+    };
     for part in bytes.chunks(300_000) {
-        logs.append_when_settled(log, part)?;
+        logs.append_with(log, part, settles)?;
     }
     logs.flush(log, false)?;
     Ok(log)

@@ -1,7 +1,7 @@
 //! Threads appending, reading, freeing and cleaning at once: a read gives the right bytes or `Gone`, and `Gone` only for
 //! bytes that somebody has begun to free.
 use crate::common::{Fixture, is_gone, options, read_from_elsewhere, settle_options};
-use forebay_data::{CodecWhen, LogId, LogStoreOptions};
+use forebay_data::{CodecWhen, LogId, LogPart, LogStoreOptions};
 use forebay_proto::{Error, Fid};
 use forebay_testkit::random::Random;
 use parking_lot::RwLock;
@@ -71,8 +71,9 @@ fn read(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, seed: u64, stop: &At
         let at = numbers.below(end);
         let len = (numbers.below(60_000) + 1).min(end - at) as usize;
         let mut buf = vec![0xee; len];
-        let read = match reads % 2 {
+        let read = match reads % 3 {
             0 => fixture.logs.read(log.id, at, &mut buf).map(|()| buf),
+            1 => read_parts(fixture, log.id, at, &mut buf, &mut numbers).map(|()| buf),
             _ => read_from_elsewhere(&fixture.logs, log.id, at, len).map(|(bytes, _)| bytes),
         };
         match read {
@@ -90,6 +91,28 @@ fn read(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, seed: u64, stop: &At
         reads += 1;
     }
     reads
+}
+
+/// Reads some pages of a range by one call, leaves others out, and fills those in by the pattern.
+fn read_parts(
+    fixture: &Fixture,
+    log: LogId,
+    at: u64,
+    buf: &mut [u8],
+    numbers: &mut Random,
+) -> forebay_proto::Result<()> {
+    let mut parts = Vec::new();
+    let (mut addr, mut rest) = (at, buf);
+    while !rest.is_empty() {
+        let page = (4096 - addr % 4096).min(rest.len() as u64);
+        let (into, behind) = rest.split_at_mut(page as usize);
+        match numbers.below(4) {
+            0 => into.copy_from_slice(&pattern(log, addr, into.len())),
+            _ => parts.push(LogPart { log, addr, into }),
+        }
+        (addr, rest) = (addr + page, behind);
+    }
+    fixture.logs.read_parts(&mut parts)
 }
 
 fn free(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, stop: &AtomicBool) {

@@ -12,10 +12,8 @@ use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_data::LogPart;
 use forebay_data::buffer_pool::{BufferPool, PooledBuffer};
-use forebay_data::span::PIECE_BYTES;
 use forebay_data::transfer_form;
 use forebay_proto::data::{LogPiece, ReadPieces};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,14 +25,6 @@ const MAX_GONE_TRIES: u32 = 64;
 /// on the way.
 const MIN_STEP_PIECES: usize = 4 << 10;
 const MAX_STEP_PIECES: usize = 16 << 10;
-
-/// Bytes of a run that are read before they are copied to their places: few enough to be still in the processor's cache.
-const PORTION_BYTES: usize = 128 << 10;
-
-thread_local! {
-    /// For a portion of a run.
-    static PORTION: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// Reads files through their layers.
 pub(super) struct LayerReader {
@@ -225,17 +215,14 @@ impl LayerReader {
     fn gather(&self, runs: Vec<LogRun>, buffer: &mut [u8], waited: &mut Duration) -> Result<()> {
         let own = self.ctx.member();
         let mut remote: BTreeMap<Member, Vec<LogRun>> = BTreeMap::new();
-        let mut direct = Vec::new();
+        let mut here = Vec::new();
         for run in runs {
-            if run.member != own {
-                remote.entry(run.member).or_default().push(run);
-            } else if run.has_whole_parts(PIECE_BYTES) {
-                direct.push(run);
-            } else {
-                self.gather_own(&run, buffer)?;
+            match run.member == own {
+                true => here.push(run),
+                false => remote.entry(run.member).or_default().push(run),
             }
         }
-        self.read_direct(&direct, buffer)?;
+        self.read_own(&here, buffer)?;
         for (member, runs) in remote {
             let wanted = runs.iter().map(|run| LogPiece {
                 log: run.log,
@@ -250,8 +237,8 @@ impl LayerReader {
         Ok(())
     }
 
-    /// Runs of this node whose bytes are read straight to their places in `buffer`.
-    fn read_direct(&self, runs: &[LogRun], mut buffer: &mut [u8]) -> Result<()> {
+    /// Reads runs of this node to their places in `buffer`.
+    fn read_own(&self, runs: &[LogRun], mut buffer: &mut [u8]) -> Result<()> {
         let data = &self.ctx.node.data;
         if let [run] = runs
             && let [part] = &run.parts[..]
@@ -268,25 +255,6 @@ impl LayerReader {
         }
         parts.sort_unstable_by_key(|part| (part.log, part.addr));
         data.read_parts(&mut parts)
-    }
-
-    /// A run of this node with several places in `buffer`.
-    fn gather_own(&self, run: &LogRun, buffer: &mut [u8]) -> Result<()> {
-        let mut scatter = run.scatter_in_portions();
-        PORTION.with_borrow_mut(|portion| {
-            portion.resize(PORTION_BYTES, 0);
-            let (mut at, end) = (run.addr, run.addr.saturating_add(run.len as u64));
-            while at < end {
-                // A checksum is of an aligned piece of the log, which a portion does not cut.
-                let cut = at.saturating_add(PORTION_BYTES as u64) / PIECE_BYTES * PIECE_BYTES;
-                let next = cut.clamp(at + 1, end);
-                let bytes = &mut portion[..(next - at) as usize];
-                self.ctx.node.data.read(run.log, at, bytes)?;
-                scatter.copy_next(bytes, buffer);
-                at = next;
-            }
-            Ok(())
-        })
     }
 
     /// One buffer a piece, each as long as asked.

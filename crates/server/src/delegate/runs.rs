@@ -25,18 +25,11 @@ pub struct LogRun {
 }
 
 impl LogRun {
-    /// Whether it has one part, or its parts are whole pieces of the log, which are aligned to `piece` bytes.
-    pub fn has_whole_parts(&self, piece: u64) -> bool {
-        let is_whole = |part: &Range<usize>| (part.len() as u64).is_multiple_of(piece);
-        self.parts.len() == 1
-            || (self.addr.is_multiple_of(piece) && self.parts.iter().all(is_whole))
-    }
-
     /// Its parts: where each goes, and the log and the address where it is.
     pub fn places(&self) -> impl Iterator<Item = (Range<usize>, LogId, u64)> {
         let place = |addr: &mut u64, part: &Range<usize>| {
             let from = *addr;
-            *addr += part.len() as u64;
+            *addr = from.saturating_add(part.len() as u64);
             Some((part.clone(), self.log, from))
         };
         self.parts.iter().scan(self.addr, place)
@@ -44,39 +37,11 @@ impl LogRun {
 
     /// Copies the run's bytes to their places in `buffer`.
     pub fn scatter(&self, bytes: &[u8], buffer: &mut [u8]) {
-        self.scatter_in_portions().copy_next(bytes, buffer);
-    }
-
-    /// The same a portion at a time.
-    pub fn scatter_in_portions(&self) -> RunScatter<'_> {
-        RunScatter {
-            parts: &self.parts,
-            done: 0,
-        }
-    }
-}
-
-/// Where the next bytes of a run go.
-pub struct RunScatter<'a> {
-    /// Parts that are not complete yet.
-    parts: &'a [Range<usize>],
-    /// Bytes of the first of them that have been copied.
-    done: usize,
-}
-
-impl RunScatter<'_> {
-    /// Copies the next bytes of the run to their places in `buffer`.
-    pub fn copy_next(&mut self, mut bytes: &[u8], buffer: &mut [u8]) {
-        while let Some((part, later)) = self.parts.split_first()
-            && !bytes.is_empty()
-        {
-            let start = part.start + self.done;
-            let (now, more) = bytes.split_at(bytes.len().min(part.end - start));
-            buffer[start..start + now.len()].copy_from_slice(now);
-            (bytes, self.done) = (more, self.done + now.len());
-            if start + now.len() == part.end {
-                (self.parts, self.done) = (later, 0);
-            }
+        let mut rest = bytes;
+        for part in &self.parts {
+            let (bytes, behind) = rest.split_at(part.len().min(rest.len()));
+            buffer[part.start..part.start + bytes.len()].copy_from_slice(bytes);
+            rest = behind;
         }
     }
 }
@@ -169,8 +134,11 @@ mod tests {
             let mut buffer = vec![0; (range.end - range.start) as usize];
             for run in runs(&pieces, &range) {
                 let bytes: Vec<u8> = (run.addr..run.addr + run.len as u64).map(|a| byte(run.member, run.log, a)).collect();
-                let mut scatter = run.scatter_in_portions();
-                bytes.chunks(3).for_each(|portion| scatter.copy_next(portion, &mut buffer));
+                run.scatter(&bytes, &mut buffer);
+                for (place, log, addr) in run.places() {
+                    let want: Vec<u8> = (0..place.len() as u64).map(|i| byte(run.member, log, addr + i)).collect();
+                    prop_assert_eq!(&buffer[place], &want[..]);
+                }
             }
             for (part, source) in &pieces {
                 for offset in part.clone() {

@@ -12,8 +12,8 @@ use super::open_file::OpenFile;
 use super::opens::OpenClient;
 use super::pending::write_end;
 use crate::{Caller, Result};
-use forebay_data::LogId;
 use forebay_data::span::PIECE_BYTES;
+use forebay_data::{AppendOptions, LogId};
 use forebay_proto::files::ReserveAppend;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -58,6 +58,14 @@ impl WriteOrigin {
     }
 }
 
+/// Bytes on their way into a log.
+struct PendingAppend<'a> {
+    log: LogId,
+    data: &'a [u8],
+    /// They are pages of the kernel's cache.
+    aligned: bool,
+}
+
 /// Writes to this node's logs and files' pending layers.
 ///
 /// Invariant: bytes are in a log before a layer names them; what no layer names any more is freed.
@@ -90,11 +98,11 @@ impl LayerWriter {
         let file = &open.file;
         let log = self.log_of(open)?;
         let appending = appends.then(|| file.append.lock());
-        if matches!(origin, WriteOrigin::Writeback) && offset.is_multiple_of(PIECE_BYTES) {
-            // A page at the end of the file came cut before.
-            self.ctx.node.data.align(log, data.len() as u64)?;
-        }
-        let addr = self.append_to(file, log, data, origin)?;
+        // The kernel sends the last page of a growing file short, so the log's end may be unaligned.
+        let aligned =
+            matches!(origin, WriteOrigin::Writeback) && offset.is_multiple_of(PIECE_BYTES);
+        let append = PendingAppend { log, data, aligned };
+        let addr = self.append_to(file, &append, origin)?;
         let placed = match appending.is_some() {
             true => self.ask_append(open, data.len()),
             false => Ok(offset),
@@ -154,17 +162,24 @@ impl LayerWriter {
         Ok(range.start)
     }
 
+    /// `settles`: where there is no room, wait for what settling makes.
+    fn append_once(&self, append: &PendingAppend<'_>, settles: bool) -> Result<u64> {
+        let aligned = append.aligned;
+        let options = AppendOptions { settles, aligned };
+        let data = &self.ctx.node.data;
+        data.append_with(append.log, append.data, options)
+    }
+
     /// Appends. If there is no space, what is on its way back is waited for, because the program deleted or replaced it
     /// already: on a disk that space would be there. For that, pending layers are published early, this file's first: the
     /// committed bytes that they replace are freed then. What settling makes is waited for, too.
     fn append_to(
         &self,
         file: &OpenFile,
-        log: LogId,
-        data: &[u8],
+        append: &PendingAppend<'_>,
         origin: WriteOrigin,
     ) -> Result<u64> {
-        match self.ctx.node.data.append(log, data) {
+        match self.append_once(append, false) {
             Err(e) if e.errno() == Errno::NOSPC => {}
             done => return done,
         }
@@ -175,21 +190,21 @@ impl LayerWriter {
                 None => {
                     self.reclaim_now();
                     // Settling waits for nobody.
-                    return self.ctx.node.data.append_when_settled(log, data);
+                    return self.append_once(append, true);
                 }
             },
             WriteOrigin::Program(_) | WriteOrigin::Placed(_) | WriteOrigin::PlacedAndTimed(_) => {
                 None
             }
         };
-        let appended = self.append_when_freed(file, log, data);
+        let appended = self.append_when_freed(file, append);
         drop(waits_for_pages);
         appended
     }
 
     /// The same after a first try.
-    fn append_when_freed(&self, file: &OpenFile, log: LogId, data: &[u8]) -> Result<u64> {
-        let append = || match self.ctx.node.data.append(log, data) {
+    fn append_when_freed(&self, file: &OpenFile, pending: &PendingAppend<'_>) -> Result<u64> {
+        let append = || match self.append_once(pending, false) {
             Err(e) if e.errno() == Errno::NOSPC => Ok(Err(e)),
             Err(e) => Err(e),
             Ok(addr) => Ok(Ok(addr)),
@@ -212,7 +227,7 @@ impl LayerWriter {
             effort();
             self.reclaim_now();
         }
-        match self.ctx.node.data.append_when_settled(log, data) {
+        match self.append_once(pending, true) {
             Err(e) if e.errno() == Errno::NOSPC => {}
             done => return done,
         }
@@ -234,7 +249,7 @@ impl LayerWriter {
                 false if self.ctx.members() > 1 => *unknown_until
                     .get_or_insert_with(|| Instant::now() + deadline / UNKNOWN_SPACE_WAIT_SHARE),
                 // All of it may have come back just now.
-                false => return self.ctx.node.data.append(log, data),
+                false => return self.append_once(pending, false),
             };
             if Instant::now() >= until || !freed.wait(seen, until) {
                 return Err(full);
