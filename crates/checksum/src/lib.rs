@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn every_length_up_to_some_vectors_at_every_place_in_one() {
-        let bytes: Vec<u8> = (0..2000u32).map(|i| (i * i >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..2000u32).map(|i| ((i * i) >> 3) as u8).collect();
         for len in 0..1030 {
             let start = len % 67;
             let part = &bytes[start..start + len];
