@@ -78,18 +78,34 @@ impl StoredRun {
         is_first && ends && self.checksums.len() as u64 == pieces && wanted <= stored
     }
 
-    /// Reads the wanted bytes from the segment file, verified. `false`: they are not there any more, or damaged; `into` then has any bytes.
+    /// The number of the piece with this byte, counted from the first one's begin.
+    fn piece_of(&self, at: usize) -> usize {
+        match at.checked_sub(self.first as usize) {
+            None => 0,
+            Some(behind) => 1 + behind / PIECE_BYTES as usize,
+        }
+    }
+
+    /// Memory that it takes, bytes.
+    pub fn memory(&self) -> usize {
+        size_of::<StoredRun>() + size_of_val(&self.checksums[..])
+    }
+
+    /// Reads some of the wanted bytes, from the `from`th on, from the segment file, verified. `false`: they are not there any more, or
+    /// damaged; `into` then has any bytes.
     ///
     /// # Errors
     /// As the disk.
-    pub fn read(&self, file: &File, into: &mut [u8]) -> io::Result<bool> {
-        if !self.is_sound() || into.len() != self.len as usize {
+    pub fn read(&self, file: &File, from: u32, into: &mut [u8]) -> io::Result<bool> {
+        let end = u64::from(from) + into.len() as u64;
+        if !self.is_sound() || into.is_empty() || end > u64::from(self.len) {
             return Ok(false);
         }
-        let wanted = self.skip as usize..self.skip as usize + into.len();
+        let start = self.skip as usize + from as usize;
+        let wanted = start..start + into.len();
         let mut edge = [0; PIECE_BYTES as usize];
-        let mut i = 0;
-        while i < self.checksums.len() {
+        let mut i = self.piece_of(wanted.start);
+        while i < self.checksums.len() && self.piece(i).start < wanted.end {
             let piece = self.piece(i);
             if piece.start < wanted.start || piece.end > wanted.end {
                 // Cut by the wanted range: read aside.
@@ -224,6 +240,7 @@ mod tests {
             start in 0u64..10_000,
             len in 1usize..700_000,
             part in (0.0..1.0, 0.0..1.0),
+            within in (0.0..1.0, 0.0..1.0),
             flip in 0.0..1.0,
         ) {
             let (file, bytes, span) = stored(start, len);
@@ -233,16 +250,22 @@ mod tests {
             let addresses = start + from as u64..start + to as u64;
             let run = StoredRun::of(raw, &addresses).unwrap();
             let mut into = vec![0; to - from];
-            prop_assert!(run.read(&file, &mut into).unwrap());
+            prop_assert!(run.read(&file, 0, &mut into).unwrap());
             prop_assert!(into == bytes[from..to]);
+            let (c, d) = ((within.0 * into.len() as f64) as usize, (within.1 * into.len() as f64) as usize);
+            let (c, d) = (c.min(d), c.max(d).max(c.min(d) + 1).min(into.len()));
+            let mut some = vec![0; d - c];
+            prop_assert!(run.read(&file, c as u32, &mut some).unwrap());
+            prop_assert!(some == bytes[from + c..from + d]);
+            prop_assert!(!run.read(&file, c as u32 + 1, &mut into).unwrap(), "more than there is");
             let at = run.offset + (flip * f64::from(run.stored)) as u64;
             let at = at.min(run.offset + u64::from(run.stored) - 1);
             let mut byte = [0];
             file.read_exact_at(&mut byte, at).unwrap();
             file.write_all_at(&[!byte[0]], at).unwrap();
-            prop_assert!(!run.read(&file, &mut into).unwrap());
+            prop_assert!(!run.read(&file, 0, &mut into).unwrap());
             file.set_len(run.offset + u64::from(run.stored) - 1).unwrap();
-            prop_assert!(!run.read(&file, &mut into).unwrap());
+            prop_assert!(!run.read(&file, 0, &mut into).unwrap());
         }
 
         /// Whatever another process says, nothing panics.
@@ -264,7 +287,9 @@ mod tests {
                 checksums,
             };
             let mut into = vec![0; run.len as usize];
-            let _ = run.read(&file, &mut into);
+            let _ = run.read(&file, 0, &mut into);
+            let half = into.len() / 2;
+            let _ = run.read(&file, half as u32, &mut into[half..]);
         }
     }
 }

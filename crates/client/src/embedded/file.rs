@@ -53,9 +53,9 @@ impl EmbeddedFile {
     }
 
     /// Where the bytes of a read lie: see [`Delegate::locate_read`].
-    pub(crate) fn locate(&self, offset: u64, len: u32) -> Result<Option<DirectRead>> {
+    pub(crate) fn locate(&self, offset: u64, len: u32, most: usize) -> Result<Option<DirectRead>> {
         self.delegate.kernel_pages.write_back_dirty(self.fid);
-        self.delegate.locate_read(self.handle, offset, len)
+        self.delegate.locate_read(self.handle, offset, len, most)
     }
 
     /// The first of several ranges, and a mark by which it can be told later whether they are still what reads return: see

@@ -4,7 +4,7 @@
 //! lost its last name and that the parent has closed cannot be opened again.
 use super::LinkClient;
 use super::connection::BulkTransfer;
-use super::direct_read::DirectReads;
+use super::direct_read::{DirectReads, MIN_BYTES};
 use super::error::CallError;
 use super::process_local::ProcessLocal;
 use super::read_pipeline::ReadPipeline;
@@ -144,6 +144,7 @@ impl LinkFile {
     /// Its number in this session, which is the caller's to close from now on; `None` if it is of another one, or closed.
     pub(super) fn take_from(&self, session: &Arc<LinkSession>) -> Option<u64> {
         let opened = self.opened.own().and_then(OnceLock::get)?;
+        opened.direct.end(&opened.session);
         if let Some(mut pipeline) = opened.pipeline.try_lock() {
             pipeline.end(&opened.session);
         }
@@ -165,21 +166,31 @@ impl OpenedInProcess {
     }
 
     fn read_into(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
-        let (done, ends) = (self.direct).read(&self.session, self.file, into, offset)?;
-        if ends || done == into.len() && done > 0 {
-            return Ok(done);
+        if into.len() >= MIN_BYTES {
+            let read = (self.direct).read_large(&self.session, self.file, into, offset)?;
+            if read.ends || read.len == into.len() {
+                return Ok(read.len);
+            }
+            let (rest, at) = (
+                &mut into[read.len..],
+                offset.saturating_add(read.len as u64),
+            );
+            return Ok(read.len + self.read_by_server(rest, at)?);
         }
-        let (rest, at) = (&mut into[done..], offset.saturating_add(done as u64));
-        Ok(done + self.read_by_server(rest, at)?)
-    }
-
-    fn read_by_server(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
         // Of threads that read at once, one goes on where it was, and the others ask.
         if let Some(mut pipeline) = self.pipeline.try_lock()
-            && let Some(came) = pipeline.read(&self.session, self.file, into, offset)?
+            && let Some(came) =
+                pipeline.read(&self.session, self.file, &self.direct, into, offset)?
         {
             return Ok(came);
         }
+        match (self.direct).read_small(&self.session, self.file, into, offset)? {
+            Some(came) => Ok(came),
+            None => self.read_piece(into, offset),
+        }
+    }
+
+    fn read_by_server(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
         match into.len() > SHARED_BYTES {
             true => self.read_long(into, offset),
             false => self.read_piece(into, offset),
@@ -233,6 +244,7 @@ impl OpenedInProcess {
     }
 
     fn close(&self) -> Result<(), CallError> {
+        self.direct.end(&self.session);
         // A connection that it keeps may be the last.
         if let Some(mut pipeline) = self.pipeline.try_lock() {
             pipeline.end(&self.session);

@@ -161,10 +161,12 @@ fn requests() -> Vec<Request<'static>> {
         FileRequest::Locate {
             offset: 0,
             len: 1 << 20,
+            most: 33,
         },
         FileRequest::Locate {
             offset: u64::MAX - 1,
             len: u32::MAX,
+            most: u32::MAX,
         },
         FileRequest::Close,
     ];

@@ -3,6 +3,7 @@
 //! Invariant: bytes of a reply that was asked for before the read began are given out only if the file's change counter still has the
 //! value that came with them (their *mark*).
 use super::connection::BulkTransfer;
+use super::direct_read::DirectReads;
 use super::error::{CallError, LinkError};
 use super::read_ahead::ReadAhead;
 use super::request::{FileRequest, Request, StridedRecords};
@@ -29,6 +30,7 @@ impl ReadPipeline {
         &mut self,
         session: &Arc<LinkSession>,
         file: u64,
+        direct: &DirectReads,
         into: &mut [u8],
         offset: u64,
     ) -> Result<Option<usize>, CallError> {
@@ -50,7 +52,13 @@ impl ReadPipeline {
             return Ok(None);
         }
         let sent = sent.filter(|(sent, _)| sent.continues(&records));
-        let reply = match sent.and_then(|sent| self.receive(session, sent)) {
+        let mut received = sent.and_then(|sent| self.receive(session, sent));
+        let mut by_server = true;
+        if received.is_none() {
+            received = self.read_directly(session, file, direct, records)?;
+            by_server = received.is_none();
+        }
+        let reply = match received {
             Some(reply) => reply,
             None => {
                 let bulk = BulkTransfer::Read(self.ahead.buffer(&records));
@@ -70,7 +78,9 @@ impl ReadPipeline {
         let (records, mark, came) = reply;
         let first = self.ahead.fill(records, came, mark, into);
         self.count_kept(session);
-        let following = self.ahead.following().filter(|_| may_grow);
+        // What this process reads itself, it reads when it wants it: the kernel reads ahead.
+        let may_follow = may_grow && by_server;
+        let following = self.ahead.following().filter(|_| may_follow);
         self.next = following.and_then(|records| {
             let request = Request::File(file, FileRequest::ReadAhead(records));
             let sent = session.begin_read(&request, records.bytes())?;
@@ -89,6 +99,23 @@ impl ReadPipeline {
         let kept = self.ahead.kept_bytes();
         session.keep_bytes(self.counted, kept);
         self.counted = kept;
+    }
+
+    /// Records in a row that this process can read itself.
+    fn read_directly(
+        &mut self,
+        session: &LinkSession,
+        file: u64,
+        direct: &DirectReads,
+        records: StridedRecords,
+    ) -> Result<Option<ReceivedRecords>, CallError> {
+        if records.count > 1 {
+            return Ok(None);
+        }
+        let buffer = self.ahead.buffer(&records);
+        let read = direct.read_large(session, file, buffer, records.start)?;
+        let is_whole = read.ends || read.len == records.bytes();
+        Ok((is_whole && read.mark.is_some()).then_some((records, read.mark, read.len)))
     }
 
     /// What was on its way, unless it is older than the read that now wants it, or failed: then that one is asked for.

@@ -211,12 +211,15 @@ pub(crate) enum FileRequest {
     TestLock(FileLock),
     /// Commits and closes. Replies `()`; the file is closed also if that fails.
     Close,
-    /// Replies `Option<DirectRead>`: where the bytes of a read lie. `None`: an ordinary read is better.
-    Locate { offset: u64, len: u32 },
+    /// Replies `Option<DirectRead>`: where the bytes of a read lie. `None`: not all can be read directly, or they are in more than so many
+    /// runs.
+    Locate { offset: u64, len: u32, most: u32 },
 }
 
 /// Bytes of one [`FileRequest::Locate`], at most: the reply has four bytes for each 4 KiB.
 pub(crate) const MAX_LOCATED_BYTES: u32 = 8 << 20;
+/// Runs of one reply, at most: some 30 bytes each.
+pub(crate) const MAX_LOCATED_RUNS: u32 = 1024;
 
 /// StridedRecords of one request, at most.
 pub(crate) const MAX_RECORDS: u32 = 4096;

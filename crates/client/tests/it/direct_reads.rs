@@ -1,16 +1,17 @@
-//! Large reads over the link, which a program makes itself out of its node's segment files: they return what any read returns, and the
-//! server reads none of the bytes.
+//! Reads over the link that a program makes itself out of its node's segment files, large ones and short ones in no order: they return what
+//! any read returns, and the server reads none of the bytes.
 use crate::backends::{BackendKind, World};
 use forebay_client::link::server::LinkLimits;
 use forebay_client::{Client, File, OpenOptions};
 use forebay_server::Config;
 use forebay_storage::OsIo;
 use forebay_storage::fault::{Call, HookedIo};
-use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::random::{Random, seeded_bytes};
 use forebay_testkit::seeds::count;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// A service, and how many bytes of segment files its servers have read.
 fn counted(nodes: u16) -> (World, Arc<AtomicU64>) {
@@ -84,6 +85,129 @@ fn the_server_reads_none_of_what_a_program_reads_itself() {
     world.stop_and_check();
 }
 
+/// Places of 4 KiB, each once, in no order.
+fn scattered(places: u64) -> impl Iterator<Item = u64> {
+    let mut places: Vec<u64> = (0..places).map(|n| n * 4096).collect();
+    let mut numbers = Random::new(5);
+    for i in (1..places.len()).rev() {
+        places.swap(i, numbers.index(i + 1));
+    }
+    places.into_iter()
+}
+
+#[test]
+fn the_server_reads_few_of_many_short_reads_in_no_order_or_in_a_row() {
+    let (world, by_server) = counted(1);
+    let content = seeded_bytes(11, 12 << 20);
+    write_committed(&world.clients[0], "/f", &[(0, &content)]);
+    let mut buffer = vec![0; 4096];
+    let mut read_all = |file: &File, places: &mut dyn Iterator<Item = u64>| {
+        let before = by_server.load(Relaxed);
+        for at in places {
+            buffer.fill(0xEE);
+            let came = file.read_at(&mut buffer, at).unwrap();
+            let expected = &content[at as usize..][..came];
+            assert!(buffer[..came] == *expected, "at {at}");
+            assert_eq!(came, 4096.min(content.len() - at as usize));
+        }
+        by_server.load(Relaxed) - before
+    };
+    let file = world.clients[0].open("/f").unwrap();
+    let first = read_all(&file, &mut scattered(3071));
+    assert!(first <= 10 * 8192, "{first} bytes");
+    // Across the end of a window, and over the end of the file.
+    let ends = [(8 << 20) - 100, (12 << 20) - 100, 5, (8 << 20) - 4096];
+    let second = read_all(&file, &mut ends.into_iter());
+    assert!(second <= 2 * 8192, "{second} bytes");
+    drop(file);
+    // In a row they are read ahead, in windows of 64 KiB at first.
+    let file = world.clients[0].open("/f").unwrap();
+    let third = read_all(&file, &mut (0..3072).map(|n| n * 4096));
+    assert!(third <= 1 << 20, "{third} bytes");
+    drop(file);
+    world.stop_and_check();
+}
+
+/// Every block says which write it is of; short reads in no order, which know where the bytes lay, never return one that was replaced before.
+#[test]
+fn short_reads_beside_writes_are_never_of_an_earlier_moment() {
+    const BLOCK: usize = 4096;
+    const BLOCKS: u64 = 512;
+    let (world, by_server) = counted(1);
+    let client = &world.clients[0];
+    let block = |value: u64| value.to_le_bytes().repeat(BLOCK / 8);
+    write_committed(client, "/f", &[(0, &block(0).repeat(BLOCKS as usize))]);
+    let latest: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
+    let (ended, read) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (ended, read, latest) = (&ended, &read, &latest);
+            scope.spawn(move || {
+                let file = client.open("/f").unwrap();
+                let (mut buffer, mut n) = (vec![0; BLOCK], reader);
+                while !ended.load(Relaxed) {
+                    n = (n * 5 + 3 + reader) % BLOCKS;
+                    let least = latest[n as usize].load(Relaxed);
+                    let came = file.read_at(&mut buffer, n * BLOCK as u64).unwrap();
+                    read.fetch_add(came as u64, Relaxed);
+                    let value = u64::from_le_bytes(*buffer.first_chunk().unwrap());
+                    assert!(buffer == block(value), "two writes at once");
+                    assert!(value >= least, "{value} after {least}");
+                }
+            });
+        }
+        let mut options = OpenOptions::new();
+        options.write(true);
+        let file = options.open(client, "/f").unwrap();
+        for value in 1..=count(400, 6000) {
+            let n = value * 13 % BLOCKS;
+            file.write_at(&block(value), n * BLOCK as u64).unwrap();
+            latest[n as usize].store(value, Relaxed);
+            if value % 40 == 0 {
+                // Quiet for a while, so that windows are kept.
+                file.commit().unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        ended.store(true, Relaxed);
+    });
+    let (read, by_server) = (read.load(Relaxed), by_server.load(Relaxed));
+    assert!(by_server < read / 2, "{by_server} of {read} bytes");
+    world.stop_and_check();
+}
+
+#[test]
+fn short_reads_see_a_file_cut_lengthened_and_removed() {
+    let (world, _) = counted(1);
+    let client = &world.clients[0];
+    let content = seeded_bytes(12, 1 << 20);
+    write_committed(client, "/f", &[(0, &content)]);
+    let file = client.open("/f").unwrap();
+    let mut buffer = vec![0; 4096];
+    let mut read = |at: u64| {
+        let came = file.read_at(&mut buffer, at).unwrap();
+        buffer[..came].to_vec()
+    };
+    for at in scattered(255) {
+        assert!(read(at) == content[at as usize..][..4096]);
+    }
+    let other = open_again(client, "/f");
+    other.set_len(100_000).unwrap();
+    assert!(read(98_304) == content[98_304..100_000]);
+    assert!(read(200_000).is_empty());
+    other.set_len(1 << 20).unwrap();
+    assert_eq!(read(200_000), vec![0; 4096]);
+    other.write_at(b"new", 200_001).unwrap();
+    assert_eq!(read(200_000)[..4], *b"\0new");
+    other.commit().unwrap();
+    client.remove_file("/f").unwrap();
+    for at in scattered(20) {
+        assert!(read(at) == content[at as usize..][..4096]);
+    }
+    drop((file, other));
+    world.stop_and_check();
+}
+
 #[test]
 fn holes_unwritten_bytes_and_those_of_another_node_are_read_too() {
     let (world, _) = counted(2);
@@ -117,6 +241,17 @@ fn a_damaged_byte_is_an_error_of_the_reads_that_have_it() {
     write_committed(&world.clients[0], "/f", &[(0, &content)]);
     world.damage(&content[3_000_000..3_000_064]);
     let file = world.clients[0].open("/f").unwrap();
+    let mut page = vec![0; 4096];
+    for at in scattered(1024) {
+        let read = file.read_at(&mut page, at);
+        match at {
+            2_998_272 => assert_eq!(read.unwrap_err().errno(), Errno::IO),
+            _ => assert!(
+                read.is_ok() && page == content[at as usize..][..4096],
+                "{at}"
+            ),
+        }
+    }
     let mut buffer = vec![0; 1 << 20];
     for n in 0..4u64 {
         let read = file.read_at(&mut buffer, n << 20);

@@ -9,7 +9,7 @@ use super::combine::NewFile;
 use super::counted_open::CountedOpen;
 use super::handles::{Handle, OpenHandle};
 use super::kernel_leases::{ProgramThread, RequestOrigin};
-use super::open_file::StalePages;
+use super::open_file::{FileState, StalePages};
 use super::opens::OpenedFile;
 use super::seek::SeekTarget;
 use super::truncate::Fallocate;
@@ -197,6 +197,13 @@ impl Delegate {
         Ok(bytes)
     }
 
+    /// The mark of what reads return now; `None` if that can change without a trace.
+    pub(super) fn read_mark(&self, state: &FileState) -> Option<ChangeMark> {
+        // A kernel with the writeback cache may have newer bytes.
+        let is_known = !self.kernel_pages.keeps_dirty_pages() || !state.fills.has_writers();
+        (is_known && !self.ctx.posix).then(|| state.change_mark())
+    }
+
     /// Reads several ranges, in order and none overlapping the next, into one buffer, for a client that has not asked for all of them yet.
     /// May return fewer ranges, but the first; never part of one, except at the end of the file.
     ///
@@ -215,10 +222,7 @@ impl Delegate {
         let open = self.ctx.table.get_readable(handle)?;
         let (mark, generation, size) = {
             let state = open.file.state.lock();
-            // A kernel with the writeback cache may have newer bytes.
-            let is_known = !self.kernel_pages.keeps_dirty_pages() || !state.fills.has_writers();
-            let mark = (is_known && !self.ctx.posix).then(|| state.change_mark());
-            (mark, state.attr.generation, state.size())
+            (self.read_mark(&state), state.attr.generation, state.size())
         };
         let inside = ranges.partition_point(|range| range.end <= size);
         if mark.is_some() && inside > 1 {

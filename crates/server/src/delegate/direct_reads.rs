@@ -4,6 +4,7 @@
 //! Invariant: all that one answer names is the file as of one generation, which was current when it was asked for (a longer read takes
 //! several answers, as an ordinary one over the link takes several calls). What was moved or freed since, the reader finds out, and
 //! makes an ordinary read.
+use super::ChangeMark;
 use super::Delegate;
 use super::handles::Handle;
 use super::intervals::ByteSource;
@@ -13,9 +14,6 @@ use forebay_data::StoredRun;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 
-/// Bytes of a run, on average: with smaller ones an ordinary read, which gathers them, is faster.
-const MIN_RUN_BYTES: usize = 32 << 10;
-
 /// Where the bytes of a read lie.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectRead {
@@ -23,27 +21,35 @@ pub struct DirectRead {
     pub len: u32,
     /// Their places in the read, in no order, and where they lie. What is in no run is a hole: zeros.
     pub runs: Vec<(u32, StoredRun)>,
+    /// By which it can be told later whether an ordinary read would still return this. `None`: it cannot.
+    pub mark: Option<ChangeMark>,
 }
 
 impl Delegate {
-    /// Where the bytes of a read lie, if it is best made by the program itself: if all of them are raw in this member's segment files, in
-    /// long runs.
+    /// Where the bytes of a read lie, if the program itself can make it: if all of them are raw in this member's segment files, in `most` runs
+    /// at most.
     ///
     /// # Errors
     /// As [`read`](Delegate::read).
-    pub fn locate_read(&self, handle: Handle, offset: u64, len: u32) -> Result<Option<DirectRead>> {
+    pub fn locate_read(
+        &self,
+        handle: Handle,
+        offset: u64,
+        len: u32,
+        most: usize,
+    ) -> Result<Option<DirectRead>> {
         let _at = self.ctx.counters.begin();
         let open = self.ctx.table.get_readable(handle)?;
         if self.ctx.posix {
             self.ctx.refresh(&open.file)?;
         }
-        let (generation, range) = {
+        let (mark, generation, range) = {
             let state = open.file.state.lock();
             let end = offset.saturating_add(u64::from(len)).min(state.size());
-            (state.attr.generation, offset.min(end)..end)
+            let mark = self.read_mark(&state);
+            (mark, state.attr.generation, offset.min(end)..end)
         };
         let len = (range.end - range.start) as u32;
-        let most = 1 + len as usize / MIN_RUN_BYTES;
         let mut runs = Vec::new();
         if !range.is_empty() {
             let mut asked = FetchedExtents::default();
@@ -74,7 +80,7 @@ impl Delegate {
             }
         }
         self.ctx.counters.read(len as usize);
-        Ok(Some(DirectRead { len, runs }))
+        Ok(Some(DirectRead { len, runs, mark }))
     }
 
     /// A segment file of this member, for reading only.

@@ -7,8 +7,8 @@ use super::LinkLimits;
 use super::connection::ServedConnection;
 use crate::embedded::{EmbeddedClient, EmbeddedFile};
 use crate::link::request::{
-    CallProgress, FileRequest, MAX_LOCATED_BYTES, OpenPath, OpenReply, ReopenFile, Request,
-    StridedRecords, TeamRequest, encode_reply,
+    CallProgress, FileRequest, MAX_LOCATED_BYTES, MAX_LOCATED_RUNS, OpenPath, OpenReply,
+    ReopenFile, Request, StridedRecords, TeamRequest, encode_reply,
 };
 use crate::link::shared_buffer::SharedBuffer;
 use crate::link::wire::{MAX_INLINE_BYTES, SHARED_BYTES, Secret};
@@ -442,7 +442,10 @@ impl Session {
             FileRequest::Locate { len, .. } if len > MAX_LOCATED_BYTES => {
                 ServedReply::of(&Err::<(), _>(Errno::INVAL.into()))
             }
-            FileRequest::Locate { offset, len } => ServedReply::of(&file.locate(offset, len)),
+            FileRequest::Locate { offset, len, most } => {
+                let most = most.min(MAX_LOCATED_RUNS) as usize;
+                ServedReply::of(&file.locate(offset, len, most))
+            }
             // Answered above.
             FileRequest::Close => ServedReply::of(&Ok(())),
         }
