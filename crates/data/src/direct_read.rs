@@ -69,7 +69,7 @@ impl StoredRun {
     }
 
     /// Whether its numbers fit together: it may have come from another process.
-    fn is_sound(&self) -> bool {
+    pub fn is_sound(&self) -> bool {
         let (first, stored) = (u64::from(self.first), u64::from(self.stored));
         let pieces = 1 + stored.saturating_sub(first).div_ceil(PIECE_BYTES);
         let wanted = u64::from(self.skip) + u64::from(self.len);
@@ -205,6 +205,11 @@ impl LogStore {
         most: usize,
     ) -> Result<Option<Vec<StoredRun>>> {
         self.reader.locate(log, addresses, most)
+    }
+
+    /// A program reads by itself what it was told of before: settling gives way.
+    pub fn note_direct_read(&self) {
+        self.reader.foreground.direct_read();
     }
 
     /// A segment file, for reading only.

@@ -504,6 +504,7 @@ impl LogAppender {
         }
     }
 }
+
 /// Bytes from `end` to the next piece, if an append of `len` bytes is long enough for them.
 fn padding_before(end: u64, len: usize) -> usize {
     let padding = end.next_multiple_of(PIECE_BYTES) - end;

@@ -22,7 +22,7 @@ const MIN_OPEN_FILES: u64 = 4;
 const MAX_LINK_CONNECTIONS: usize = 1024;
 /// With fewer connections no program could do much.
 const MIN_LINK_CONNECTIONS: usize = 8;
-/// Files kept open for reading, for each member at most.
+/// Descriptors of files kept open for reading, for each member at most.
 const MAX_OPEN_FILES_PER_MEMBER: u64 = 256;
 
 /// Raises the limit to what the process may have. Without it, the first services to run out would be ordinary ones.
@@ -76,7 +76,7 @@ fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Number of files that `members` members of this process may keep open for reading, with `threads` threads for each mount.
+/// Number of descriptors of files that `members` members of this process may keep open for reading, with `threads` threads for each mount.
 ///
 /// # Errors
 /// If the limit is too low for the members.

@@ -8,8 +8,8 @@
 //! is tried again; then with a spare one, held open for this alone. What fails after that has changed nothing
 //! ([`Error::NoDescriptors`](crate::Error::NoDescriptors)).
 //!
-//! Threads that read the same file have descriptors of their own, up to `LANES` of them: Linux notes with a descriptor where its
-//! reader is, and readers of different places would take each other's readahead for random reads.
+//! Threads that read the same file have up to `SLOTS` descriptors of it while half of the places are free: Linux keeps the state of its readahead
+//! with a descriptor, and threads that read different places through one would look like random reads.
 //!
 //! Invariants: at most `places` descriptors are kept; none of a file that was removed or renamed is.
 use crate::error::is_no_descriptor;
@@ -23,13 +23,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Most descriptors of one file.
-const LANES: usize = 4;
+const SLOTS: usize = 4;
 
 thread_local! {
     /// Which of a file's descriptors this thread uses.
-    static LANE: usize = {
+    static SLOT: usize = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Relaxed) % LANES
+        NEXT.fetch_add(1, Relaxed) % SLOTS
     };
 }
 
@@ -42,8 +42,8 @@ pub struct PooledIo {
     spare: Mutex<Option<std::fs::File>>,
 }
 
-/// The descriptors of a file, by lane.
-type Descriptors = [Option<Arc<dyn File>>; LANES];
+/// The descriptors of a file, by slot.
+type Descriptors = [Option<Arc<dyn File>>; SLOTS];
 
 struct KeptFiles {
     files: LruCache<OsString, Descriptors>,
@@ -54,21 +54,25 @@ struct KeptFiles {
 }
 
 impl KeptFiles {
-    fn get(&mut self, name: &OsStr, lane: usize) -> Option<Arc<dyn File>> {
-        self.files.get(name)?[lane].clone()
+    /// The descriptor of this slot; another one of the file, if there are to be no more.
+    fn get(&mut self, name: &OsStr, slot: usize, places: usize) -> Option<Arc<dyn File>> {
+        let is_crowded = self.open >= places / 2;
+        let descriptors = self.files.get(name)?;
+        let any = || descriptors.iter().flatten().next().filter(|_| is_crowded);
+        descriptors[slot].as_ref().or_else(any).cloned()
     }
 
     /// Keeps a descriptor, and returns what is closed for it.
     fn keep(
         &mut self,
         name: &OsStr,
-        lane: usize,
+        slot: usize,
         file: Arc<dyn File>,
         places: usize,
     ) -> Vec<Descriptors> {
-        let none = || [const { None }; LANES];
+        let none = || [const { None }; SLOTS];
         let descriptors = self.files.get_or_insert_mut_ref(name, none);
-        if descriptors[lane].replace(file).is_none() {
+        if descriptors[slot].replace(file).is_none() {
             self.open += 1;
         }
         let mut closed = Vec::new();
@@ -158,10 +162,10 @@ impl Io for PooledIo {
 
     fn open_kept(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let name: &OsStr = path.as_os_str();
-        let lane = LANE.with(|lane| *lane);
+        let slot = SLOT.with(|slot| *slot);
         let gone = {
             let mut kept = self.kept.lock();
-            if let Some(file) = kept.get(name, lane) {
+            if let Some(file) = kept.get(name, slot, self.places) {
                 return Ok(file);
             }
             kept.gone
@@ -169,7 +173,7 @@ impl Io for PooledIo {
         let file = self.open(path)?;
         let mut kept = self.kept.lock();
         let closed = match kept.gone == gone {
-            true => kept.keep(name, lane, file.clone(), self.places),
+            true => kept.keep(name, slot, file.clone(), self.places),
             false => Vec::new(),
         };
         drop(kept);
@@ -301,12 +305,12 @@ mod tests {
         };
         read_by_threads(1);
         assert_eq!(io.kept.lock().open, 1);
-        // Lanes are given out in turn, to other tests' threads too.
-        while io.kept.lock().open < LANES {
+        // Slots are given out in turn, to other tests' threads too.
+        while io.kept.lock().open < SLOTS {
             read_by_threads(1);
         }
-        read_by_threads(2 * LANES);
-        assert_eq!((io.kept.lock().open, opened.load(Relaxed)), (LANES, LANES));
+        read_by_threads(2 * SLOTS);
+        assert_eq!((io.kept.lock().open, opened.load(Relaxed)), (SLOTS, SLOTS));
         assert_eq!(io.kept.lock().files.len(), 1);
         io.remove(&path(1)).unwrap();
         assert_eq!(io.kept.lock().open, 0);
@@ -321,18 +325,21 @@ mod tests {
         };
         let (disk, ..) = disk();
         let file = |i| disk.open(&path(i)).unwrap();
-        for (i, lane) in [(1, 0), (2, 0), (1, 1), (1, 1)] {
+        for (i, slot) in [(1, 0), (2, 0), (1, 1), (1, 1)] {
             let name = path(i);
-            assert!(kept.keep(name.as_os_str(), lane, file(i), 3).is_empty());
+            assert!(kept.keep(name.as_os_str(), slot, file(i), 3).is_empty());
         }
         assert_eq!(kept.open, 3);
         // The other file is the one used least recently.
         let closed = kept.keep(path(3).as_os_str(), 0, file(3), 3);
         assert_eq!((closed.len(), kept.open), (1, 3));
-        assert!(kept.get(path(2).as_os_str(), 0).is_none());
+        assert!(kept.get(path(2).as_os_str(), 0, 3).is_none());
+        // No more descriptors of this one: any will do.
+        assert!(kept.get(path(1).as_os_str(), 3, 3).is_some());
+        assert!(kept.get(path(1).as_os_str(), 3, 100).is_none());
         let closed = kept.keep(path(4).as_os_str(), 0, file(4), 3);
         let descriptors = closed.iter().flatten().flatten().count();
-        assert_eq!((descriptors, kept.open), (2, 2));
+        assert_eq!((descriptors, kept.open), (1, 3));
     }
 
     #[test]

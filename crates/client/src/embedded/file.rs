@@ -58,6 +58,11 @@ impl EmbeddedFile {
         self.delegate.locate_read(self.handle, offset, len, most)
     }
 
+    /// A program has made so many reads itself.
+    pub(crate) fn count_reads(&self, reads: u64, bytes: u64) {
+        self.delegate.count_direct_reads(reads, bytes);
+    }
+
     /// The first of several ranges, and a mark by which it can be told later whether they are still what reads return: see
     /// [`Delegate::read_ahead`].
     pub(crate) fn read_ahead(&self, ranges: &[Range<u64>]) -> Result<(Bytes, Option<ChangeMark>)> {

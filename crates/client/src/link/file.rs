@@ -4,7 +4,7 @@
 //! lost its last name and that the parent has closed cannot be opened again.
 use super::LinkClient;
 use super::connection::BulkTransfer;
-use super::direct_read::{DirectReads, MIN_BYTES};
+use super::direct_read::{DirectReader, MIN_BYTES};
 use super::error::CallError;
 use super::process_local::ProcessLocal;
 use super::read_pipeline::ReadPipeline;
@@ -37,7 +37,7 @@ struct OpenedInProcess {
     file: u64,
     open: AtomicBool,
     pipeline: Mutex<ReadPipeline>,
-    direct: DirectReads,
+    direct: DirectReader,
 }
 
 impl LinkFile {
@@ -144,7 +144,7 @@ impl LinkFile {
     /// Its number in this session, which is the caller's to close from now on; `None` if it is of another one, or closed.
     pub(super) fn take_from(&self, session: &Arc<LinkSession>) -> Option<u64> {
         let opened = self.opened.own().and_then(OnceLock::get)?;
-        opened.direct.end(&opened.session);
+        opened.direct.end(&opened.session, opened.file);
         if let Some(mut pipeline) = opened.pipeline.try_lock() {
             pipeline.end(&opened.session);
         }
@@ -161,12 +161,16 @@ impl OpenedInProcess {
             file,
             open: AtomicBool::new(true),
             pipeline: Mutex::default(),
-            direct: DirectReads::default(),
+            direct: DirectReader::default(),
         }
     }
 
     fn read_into(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
         if into.len() >= MIN_BYTES {
+            if let Some(mut pipeline) = self.pipeline.try_lock() {
+                // Its connection is of use to others.
+                pipeline.drop_sent();
+            }
             let read = (self.direct).read_large(&self.session, self.file, into, offset)?;
             if read.ends || read.len == into.len() {
                 return Ok(read.len);
@@ -244,7 +248,9 @@ impl OpenedInProcess {
     }
 
     fn close(&self) -> Result<(), CallError> {
-        self.direct.end(&self.session);
+        if self.open.load(Ordering::SeqCst) {
+            self.direct.end(&self.session, self.file);
+        }
         // A connection that it keeps may be the last.
         if let Some(mut pipeline) = self.pipeline.try_lock() {
             pipeline.end(&self.session);

@@ -168,6 +168,10 @@ fn requests() -> Vec<Request<'static>> {
             len: u32::MAX,
             most: u32::MAX,
         },
+        FileRequest::CountReads {
+            reads: 3,
+            bytes: u64::MAX,
+        },
         FileRequest::Close,
     ];
     let team = TeamSpec {

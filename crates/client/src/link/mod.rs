@@ -5,13 +5,13 @@
 //!  LinkClient     one a Client; connects anew        LinkServer   accepts, and watches for ends
 //!  LinkSession    this process at one server    ->   Session      what the process has open there
 //!  ReadPipeline   small reads of a file, ahead
-//!  DirectReads    large ones, of the server's segment files
+//!  DirectReader   large ones and those at random places, of the server's segment files
 //!  Connection     one call at a time            ->   thread       the same calls of the embedded backend
 //! ```
 //!
 //! Invariants:
-//! - A call means what it means in the server's process, because that is where it is carried out, by the same functions. Only the bytes of
-//!   large reads are fetched by the client itself, as the server's answer to that call says (`direct_read`).
+//! - A call means what it means in the server's process, because that is where it is carried out, by the same functions. Only some
+//!   reads are made by the client itself, as the server has said for these bytes, and while nothing has changed since (`direct_read`).
 //! - If the client dies, the server closes its files, releases its locks and leaves its teams. If the server dies, calls fail, and
 //!   the next call on a path connects to the server process that was started in its place.
 //! - A forked child shares no connection with its parent (`process_local`).
@@ -23,11 +23,13 @@ mod error;
 mod file;
 #[cfg(test)]
 mod fuzz;
+mod located_windows;
 mod polling;
 mod process_local;
 mod read_ahead;
 mod read_pipeline;
 mod request;
+mod segment_files;
 pub mod server;
 mod session;
 mod shared_buffer;

@@ -3,13 +3,17 @@
 //! Invariant: bytes of a reply that was asked for before the read began are given out only if the file's change counter still has the
 //! value that came with them (their *mark*).
 use super::connection::BulkTransfer;
-use super::direct_read::DirectReads;
+use super::direct_read::DirectReader;
 use super::error::{CallError, LinkError};
 use super::read_ahead::ReadAhead;
 use super::request::{FileRequest, Request, StridedRecords};
 use super::session::{LinkSession, SentRead};
 use forebay_server::delegate::ChangeMark;
 use std::sync::Arc;
+
+/// Strided records of this length are read directly where that can be done: shorter ones cost less if many of them come in one reply,
+/// because each direct read verifies a piece of 4 KiB.
+const MIN_DIRECT_RECORD: usize = 2048;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -30,7 +34,7 @@ impl ReadPipeline {
         &mut self,
         session: &Arc<LinkSession>,
         file: u64,
-        direct: &DirectReads,
+        direct: &DirectReader,
         into: &mut [u8],
         offset: u64,
     ) -> Result<Option<usize>, CallError> {
@@ -47,6 +51,9 @@ impl ReadPipeline {
         let Some(records) = records else {
             return Ok(None);
         };
+        if records.count > 1 && into.len() >= MIN_DIRECT_RECORD && direct.is_ready() {
+            return Ok(None);
+        }
         if !session.has_change_counters() {
             self.ahead.back_off();
             return Ok(None);
@@ -89,6 +96,11 @@ impl ReadPipeline {
         Ok(Some(first))
     }
 
+    /// Gives up what is on its way.
+    pub fn drop_sent(&mut self) {
+        self.next = None;
+    }
+
     /// Gives up what was read ahead, and the connection by which more is on its way.
     pub fn end(&mut self, session: &LinkSession) {
         (self.ahead, self.next) = Default::default();
@@ -106,7 +118,7 @@ impl ReadPipeline {
         &mut self,
         session: &LinkSession,
         file: u64,
-        direct: &DirectReads,
+        direct: &DirectReader,
         records: StridedRecords,
     ) -> Result<Option<ReceivedRecords>, CallError> {
         if records.count > 1 {
@@ -115,7 +127,7 @@ impl ReadPipeline {
         let buffer = self.ahead.buffer(&records);
         let read = direct.read_large(session, file, buffer, records.start)?;
         let is_whole = read.ends || read.len == records.bytes();
-        Ok((is_whole && read.mark.is_some()).then_some((records, read.mark, read.len)))
+        Ok(is_whole.then_some((records, read.mark, read.len)))
     }
 
     /// What was on its way, unless it is older than the read that now wants it, or failed: then that one is asked for.

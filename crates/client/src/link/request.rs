@@ -214,11 +214,13 @@ pub(crate) enum FileRequest {
     /// Replies `Option<DirectRead>`: where the bytes of a read lie. `None`: not all can be read directly, or they are in more than so many
     /// runs.
     Locate { offset: u64, len: u32, most: u32 },
+    /// The process has read so much itself. Replies `()`.
+    CountReads { reads: u64, bytes: u64 },
 }
 
-/// Bytes of one [`FileRequest::Locate`], at most: the reply has four bytes for each 4 KiB.
+/// Bytes of one [`FileRequest::Locate`], at most: the reply has five bytes for each 4 KiB.
 pub(crate) const MAX_LOCATED_BYTES: u32 = 8 << 20;
-/// Runs of one reply, at most: some 30 bytes each.
+/// Runs of one reply, at most: some 30 bytes each, and ten for checksums of pieces that two runs share.
 pub(crate) const MAX_LOCATED_RUNS: u32 = 1024;
 
 /// StridedRecords of one request, at most.

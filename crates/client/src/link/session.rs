@@ -3,9 +3,9 @@
 //! Calls of several threads do not wait for each other: a call takes an idle connection, or opens one. What the process has open at
 //! the server belongs to the session, and ends with it.
 use super::connection::{BulkTransfer, Connection, ConnectionError, WELCOME_LIMIT};
-use super::direct_read::SegmentFiles;
 use super::error::{CallError, LinkError};
 use super::request::{CallFailure, CallProgress, FileRequest, Request};
+use super::segment_files::SegmentFiles;
 use super::wire::ServedMember;
 use forebay_server::delegate::{ChangeMark, SharedChangeCounters};
 use parking_lot::{Condvar, Mutex};
@@ -28,6 +28,8 @@ const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_SENT_READS: usize = 8;
 /// Memory of bytes that were read ahead and not given out yet, of all files; above it, windows stay small.
 const MAX_KEPT_BYTES: usize = 64 << 20;
+/// Memory for where bytes of open files lie (`located_windows`), of all files.
+pub(super) const MAX_LOCATED_MEMORY: usize = 32 << 20;
 /// How often a request that has not arrived, though the server answers, is waited for once more.
 const MAX_UNKNOWN: u32 = 3;
 
@@ -49,6 +51,8 @@ pub(super) struct LinkSession {
     last_liveness_check: AtomicU64,
     sent_reads: AtomicUsize,
     kept_bytes: AtomicUsize,
+    /// Memory of located windows of all files.
+    located_memory: AtomicUsize,
     /// Of the server.
     pub segments: SegmentFiles,
 }
@@ -154,6 +158,7 @@ impl LinkSession {
             last_liveness_check: AtomicU64::new(0),
             sent_reads: AtomicUsize::new(0),
             kept_bytes: AtomicUsize::new(0),
+            located_memory: AtomicUsize::new(0),
             segments: SegmentFiles::default(),
         })
     }
@@ -181,7 +186,7 @@ impl LinkSession {
         if self.is_ended() || !changes.is_some_and(|changes| changes.is_current(mark)) {
             return false;
         }
-        let now = self.began.elapsed().as_micros() as u64;
+        let now = self.micros();
         let last = self.last_liveness_check.load(Ordering::Relaxed);
         if now.saturating_sub(last) < LIVENESS_CHECK_INTERVAL.as_micros() as u64 {
             return true;
@@ -308,6 +313,22 @@ impl LinkSession {
     /// Whether more than small windows may be kept of what is read ahead.
     pub fn has_room_ahead(&self) -> bool {
         self.kept_bytes.load(Ordering::Relaxed) < MAX_KEPT_BYTES
+    }
+
+    /// Whether more windows may be kept.
+    pub fn has_room_for_located(&self) -> bool {
+        self.located_memory.load(Ordering::Relaxed) <= MAX_LOCATED_MEMORY
+    }
+
+    /// A file keeps windows of `now` bytes in place of `before`.
+    pub fn count_located(&self, before: usize, now: usize) {
+        self.located_memory.fetch_add(now, Ordering::Relaxed);
+        self.located_memory.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// Microseconds since it began.
+    pub fn micros(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
     }
 
     /// A file keeps `now` bytes in place of `before`.

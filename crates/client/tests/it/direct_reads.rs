@@ -73,6 +73,8 @@ fn the_server_reads_none_of_what_a_program_reads_itself() {
         ((19 << 20) + 1, 2 << 20),
         (20 << 20, 1 << 20),
         (1 << 40, 1 << 20),
+        (usize::MAX - 300_000, 300_000),
+        (usize::MAX - 299_999, 299_999),
     ] {
         buffer[..len].fill(0xEE);
         let came = file.read_at(&mut buffer[..len], offset as u64).unwrap();

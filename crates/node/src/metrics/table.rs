@@ -130,7 +130,7 @@ metrics! {
     )
         "Requests of the member's mount or library, by kind: read, write, or other (names, attributes, opens, closes, syncs, locks)";
     member "forebay_read_bytes_total" (|m| m.traffic.read_bytes)
-        "Bytes read through the member's mount or library; of reads that programs of the link make themselves, the windows of 8 MiB that they were told of";
+        "Bytes read through the member's mount or library";
     member "forebay_written_bytes_total" (|m| m.traffic.written_bytes)
         "Bytes written through the member's mount or library";
     member "forebay_folded_extents_total" (|m| m.traffic.folded)

@@ -1,5 +1,5 @@
 //! Reads that a program of this node makes itself: it is told where a file's bytes lie in the member's segment files, and reads and
-//! verifies them there (`forebay_data::direct_read`).
+//! verifies them there (`forebay_data::direct_read`), now and later, as long as the file's change counter stands (`change_counters`).
 //!
 //! Invariant: all that one answer names is the file as of one generation, which was current when it was asked for (a longer read takes
 //! several answers, as an ordinary one over the link takes several calls). What was moved or freed since, the reader finds out, and
@@ -68,7 +68,9 @@ impl Delegate {
                     return Ok(None);
                 };
                 let left = most - runs.len();
-                let Some(stored) = self.ctx.node.data.locate(log, addr..end, left)? else {
+                // An ordinary read of the damaged bytes tells of damage.
+                let stored = self.ctx.node.data.locate(log, addr..end, left);
+                let Some(stored) = stored.ok().flatten() else {
                     return Ok(None);
                 };
                 let mut at = (part.start - range.start) as u32;
@@ -79,8 +81,13 @@ impl Delegate {
                 }
             }
         }
-        self.ctx.counters.read(len as usize);
         Ok(Some(DirectRead { len, runs, mark }))
+    }
+
+    /// A program has made so many reads itself, of so many bytes in all.
+    pub fn count_direct_reads(&self, reads: u64, bytes: u64) {
+        self.ctx.counters.count_reads(reads, bytes);
+        self.ctx.node.data.note_direct_read();
     }
 
     /// A segment file of this member, for reading only.

@@ -44,8 +44,12 @@ pub struct TrafficCounters {
 
 impl TrafficCounters {
     pub(super) fn read(&self, bytes: usize) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.count_reads(1, bytes as u64);
+    }
+
+    pub(super) fn count_reads(&self, reads: u64, bytes: u64) {
+        self.reads.fetch_add(reads, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn count_write(&self, bytes: usize) {

@@ -446,6 +446,10 @@ impl Session {
                 let most = most.min(MAX_LOCATED_RUNS) as usize;
                 ServedReply::of(&file.locate(offset, len, most))
             }
+            FileRequest::CountReads { reads, bytes } => {
+                file.count_reads(reads, bytes);
+                ServedReply::of(&Ok(()))
+            }
             // Answered above.
             FileRequest::Close => ServedReply::of(&Ok(())),
         }
