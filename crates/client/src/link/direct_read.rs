@@ -6,7 +6,6 @@
 //! matter. The server is told several times a second how much was read, for its counters, and so that settling gives way.
 //!
 //! Invariant: to ask for a window is tried less often the less its answers are used (`LocateBackoff`).
-use super::connection::BulkTransfer;
 use super::error::CallError;
 use super::located_windows::{LocatedWindow, LocatedWindows};
 use super::request::{FileRequest, MAX_LOCATED_BYTES, Request};
@@ -25,7 +24,7 @@ const RANDOM_READS_BEFORE_LOCATE: u32 = 4;
 const MIN_USES: u32 = 4;
 /// Reads that ask for no window after one that did not pay: at first, and at most, for each such window doubles it.
 const MIN_BACKOFF: u32 = 16;
-const MAX_BACKOFF: u32 = 4096;
+const MAX_BACKOFF: u32 = 256;
 /// How often the server is told what was read.
 const REPORT_INTERVAL_MICROS: u64 = 100_000;
 
@@ -65,7 +64,10 @@ impl LocateBackoff {
 #[derive(Default)]
 pub(super) struct DirectReader {
     windows: LocatedWindows,
+    /// Of whole windows.
     backoff: LocateBackoff,
+    /// Of the bytes of one large read.
+    exact: LocateBackoff,
     /// Short reads at random places, of which nothing was known.
     random: AtomicU32,
     /// What the server has not been told of.
@@ -112,10 +114,11 @@ impl DirectReader {
             let max_runs = 1 + rest.len() / MIN_RUN_BYTES;
             let window = match is_in_one {
                 true => self.window_of_large(session, file, at, rest.len(), max_runs)?,
-                false => LocatedWindow::ask(session, file, at, rest.len(), max_runs as u32)?,
+                false => self.ask_exactly(session, file, at, rest.len(), max_runs)?,
             };
             let Some(window) = window else { break };
             let Some(len) = self.read_from(session, file, &window, at, rest) else {
+                self.exact.extend();
                 break;
             };
             let is_first = read.len == 0;
@@ -150,8 +153,28 @@ impl DirectReader {
         }
         match window {
             Some(window) => Ok(Some(window).filter(in_long_runs)),
-            None => LocatedWindow::ask(session, file, offset, len, max_runs as u32),
+            None => self.ask_exactly(session, file, offset, len, max_runs),
         }
+    }
+
+    /// A window of these bytes alone, which is not kept.
+    fn ask_exactly(
+        &self,
+        session: &LinkSession,
+        file: u64,
+        offset: u64,
+        len: usize,
+        max_runs: usize,
+    ) -> Result<Option<Arc<LocatedWindow>>, CallError> {
+        if self.exact.holds_back() {
+            return Ok(None);
+        }
+        let window = LocatedWindow::ask(session, file, offset, len, max_runs as u32)?;
+        match window {
+            Some(_) => self.exact.next.store(0, Relaxed),
+            None => self.exact.extend(),
+        }
+        Ok(window)
     }
 
     /// A short read that does not follow others: made directly if it is known where its bytes lie, or if there are many such reads. `None`: it
@@ -214,7 +237,9 @@ impl DirectReader {
         if let Some(uses) = evicted {
             self.backoff.window_gone(uses);
         }
-        let window = window.filter(|window| window.mark().is_some());
+        let keeps =
+            |window: &Arc<LocatedWindow>| window.mark().is_some() && session.has_change_counters();
+        let window = window.filter(keeps);
         if window.is_none() {
             self.backoff.extend();
         }
@@ -244,13 +269,16 @@ impl DirectReader {
         Some(len)
     }
 
-    /// Tells the server what was read since it was told last.
+    /// Tells the server what was read since it was told last, unless all connections are busy.
     fn report(&self, session: &LinkSession, file: u64) {
         let (reads, bytes) = (self.reads.swap(0, Relaxed), self.bytes.swap(0, Relaxed));
-        if reads > 0 {
-            let request = Request::File(file, FileRequest::CountReads { reads, bytes });
-            // What fails here will fail for the next call too, and be told there.
-            let _ = session.call_on_file::<()>(&request, BulkTransfer::None);
+        if reads == 0 {
+            return;
+        }
+        let request = Request::File(file, FileRequest::CountReads { reads, bytes });
+        if session.call_at_once(&request).is_none() {
+            self.reads.fetch_add(reads, Relaxed);
+            self.bytes.fetch_add(bytes, Relaxed);
         }
     }
 }
@@ -269,7 +297,7 @@ mod tests {
                 backoff.window_gone(1);
             }
         }
-        assert!((8..20).contains(&asked), "{asked}");
+        assert!((40..60).contains(&asked), "{asked}");
         backoff.left.store(0, Relaxed);
         backoff.window_gone(MIN_USES);
         assert!(!backoff.holds_back());

@@ -144,10 +144,10 @@ impl LinkFile {
     /// Its number in this session, which is the caller's to close from now on; `None` if it is of another one, or closed.
     pub(super) fn take_from(&self, session: &Arc<LinkSession>) -> Option<u64> {
         let opened = self.opened.own().and_then(OnceLock::get)?;
-        opened.direct.end(&opened.session, opened.file);
         if let Some(mut pipeline) = opened.pipeline.try_lock() {
             pipeline.end(&opened.session);
         }
+        opened.direct.end(&opened.session, opened.file);
         let taken =
             Arc::ptr_eq(&opened.session, session) && opened.open.swap(false, Ordering::SeqCst);
         taken.then_some(opened.file)
@@ -248,12 +248,12 @@ impl OpenedInProcess {
     }
 
     fn close(&self) -> Result<(), CallError> {
-        if self.open.load(Ordering::SeqCst) {
-            self.direct.end(&self.session, self.file);
-        }
         // A connection that it keeps may be the last.
         if let Some(mut pipeline) = self.pipeline.try_lock() {
             pipeline.end(&self.session);
+        }
+        if self.open.load(Ordering::SeqCst) {
+            self.direct.end(&self.session, self.file);
         }
         match self.open.swap(false, Ordering::SeqCst) {
             true => self.session.close_file(self.file),

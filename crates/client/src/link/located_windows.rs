@@ -206,26 +206,32 @@ impl LocatedWindows {
         Ok((window, evicted))
     }
 
-    /// Keeps a window; how many reads were made by the one that made place for it.
+    /// Keeps a window; how many reads were made by the one that made place for it, the least used if several did.
     fn keep(&self, session: &LinkSession, window: Arc<LocatedWindow>) -> Option<u32> {
         let mut kept = self.kept.lock();
         if kept.ended {
             return None;
         }
-        // Another thread may have asked for the same one.
         if let Some(at) = kept.windows.iter().position(|w| w.start == window.start) {
+            if kept.windows[at].is_current(session) {
+                // Another thread has asked for the same one.
+                return None;
+            }
             let same = kept.windows.remove(at);
             session.count_located(same.memory, 0);
         }
         session.count_located(0, window.memory);
         kept.windows.push(window);
-        let is_full = kept.windows.len() > MAX_WINDOWS || !session.has_room_for_located();
-        if !is_full || kept.windows.len() < 2 {
-            return None;
+        let mut least_uses = None;
+        while kept.windows.len() > MAX_WINDOWS
+            || kept.windows.len() > 1 && !session.has_room_for_located()
+        {
+            let oldest = kept.windows.remove(0);
+            session.count_located(oldest.memory, 0);
+            let uses = oldest.uses.load(Relaxed);
+            least_uses = Some(least_uses.map_or(uses, |least: u32| least.min(uses)));
         }
-        let oldest = kept.windows.remove(0);
-        session.count_located(oldest.memory, 0);
-        Some(oldest.uses.load(Relaxed))
+        least_uses
     }
 
     /// Drops a window whose bytes are not there any more.

@@ -51,11 +51,11 @@ impl ReadPipeline {
         let Some(records) = records else {
             return Ok(None);
         };
-        if records.count > 1 && into.len() >= MIN_DIRECT_RECORD && direct.is_ready() {
-            return Ok(None);
-        }
         if !session.has_change_counters() {
             self.ahead.back_off();
+            return Ok(None);
+        }
+        if records.count > 1 && into.len() >= MIN_DIRECT_RECORD && direct.is_ready() {
             return Ok(None);
         }
         let sent = sent.filter(|(sent, _)| sent.continues(&records));

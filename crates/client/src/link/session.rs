@@ -241,6 +241,15 @@ impl LinkSession {
         self.end_call(connection, outcome)
     }
 
+    /// Makes a call if a connection can be had without waiting. `None`: none can.
+    pub fn call_at_once(&self, request: &Request<'_>) -> Option<()> {
+        let connection = self.take_now()?;
+        let called = self.call_over::<()>(connection, request, BulkTransfer::None);
+        // What fails here will fail for the next call too, and be told there.
+        drop(called);
+        Some(())
+    }
+
     /// Closes a file. If no connection can be had for that, the next call that has one closes it, when it is done.
     pub fn close_file(&self, file: u64) -> Result<(), CallError> {
         if self.is_ended() {

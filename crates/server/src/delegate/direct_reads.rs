@@ -14,6 +14,9 @@ use forebay_data::StoredRun;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 
+/// Reads, and bytes, that a program may report at once: more than it can read in between.
+const MAX_REPORTED: u64 = 1 << 40;
+
 /// Where the bytes of a read lie.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectRead {
@@ -86,6 +89,8 @@ impl Delegate {
 
     /// A program has made so many reads itself, of so many bytes in all.
     pub fn count_direct_reads(&self, reads: u64, bytes: u64) {
+        // It may say anything; sums of counters must not overflow.
+        let (reads, bytes) = (reads.min(MAX_REPORTED), bytes.min(MAX_REPORTED));
         self.ctx.counters.count_reads(reads, bytes);
         self.ctx.node.data.note_direct_read();
     }
