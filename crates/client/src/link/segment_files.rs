@@ -29,18 +29,9 @@ impl SegmentFiles {
         }
     }
 
-    fn known(&self, number: u32) -> Option<Arc<File>> {
-        let mut files = self.files.lock();
-        let at = files.iter().rposition(|(known, _)| *known == number)?;
-        let known = files.remove(at);
-        let file = known.1.clone();
-        files.push(known);
-        Some(file)
-    }
-
     /// Of the server of this session.
     pub fn get(&self, session: &LinkSession, number: u32) -> Result<Arc<File>, CallError> {
-        if let Some(file) = self.known(number) {
+        if let Some(file) = find(&mut self.files.lock(), number) {
             return Ok(file);
         }
         let mut descriptor: Option<OwnedFd> = None;
@@ -49,15 +40,24 @@ impl SegmentFiles {
         // This process has no number left for it, so the kernel has dropped it.
         let none_left = || LinkError::Local(Errno::MFILE.into());
         let file = Arc::new(File::from(descriptor.ok_or_else(none_left)?));
-        if let Some(file) = self.known(number) {
+        let mut files = self.files.lock();
+        if let Some(file) = find(&mut files, number) {
             // Another thread was faster.
             return Ok(file);
         }
-        let mut files = self.files.lock();
         if files.len() >= MAX_SEGMENTS {
             files.remove(0);
         }
         files.push((number, file.clone()));
         Ok(file)
     }
+}
+
+/// A file that is open; it is the one used last from now on.
+fn find(files: &mut Vec<(u32, Arc<File>)>, number: u32) -> Option<Arc<File>> {
+    let at = files.iter().rposition(|(known, _)| *known == number)?;
+    let known = files.remove(at);
+    let file = known.1.clone();
+    files.push(known);
+    Some(file)
 }

@@ -4,8 +4,9 @@ use forebay_data::{AppendOptions, LogId, LogStoreOptions, READ_BYTES};
 use forebay_proto::data::{DataService, FreeRanges, GetUsage, LogPiece, ReadPieces, VerifyRanges};
 use forebay_proto::{Error, Fid, LOST_LOG};
 use rustix::io::Errno;
-use std::io::Read;
+use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 fn filled(fixture: &Fixture, len: usize) -> LogId {
@@ -18,6 +19,10 @@ fn filled(fixture: &Fixture, len: usize) -> LogId {
     }
     fixture.logs.flush(log, false).unwrap();
     log
+}
+
+fn open_to_damage(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
 }
 
 #[test]
@@ -58,18 +63,10 @@ fn parts_with_gaps_between_them_are_each_verified() {
 
     // A flipped bit in a gap is nobody's, in a row the row's.
     let path = fixture.segments().pop().unwrap();
-    let file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .unwrap();
+    let file = open_to_damage(&path);
     // Where the first part lies in the segment.
     let first = {
-        let mut stored = Vec::new();
-        std::fs::File::open(&path)
-            .unwrap()
-            .read_to_end(&mut stored)
-            .unwrap();
+        let stored = std::fs::read(&path).unwrap();
         let row = pattern(log, 0, 4096);
         stored.windows(4096).position(|w| w == row).unwrap() as u64
     };
@@ -146,11 +143,7 @@ fn a_flipped_bit_is_an_error_that_names_the_place() {
     let fixture = Fixture::new(options());
     let log = filled(&fixture, 20_000);
     let path = fixture.segments().pop().unwrap();
-    let file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .unwrap();
+    let file = open_to_damage(&path);
     let mut byte = [0];
     file.read_exact_at(&mut byte, 4096 + 9000).unwrap();
     file.write_all_at(&[byte[0] ^ 4], 4096 + 9000).unwrap();
