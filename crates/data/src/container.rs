@@ -6,6 +6,7 @@
 //! | `encoded_parts` | the stored parts of an encoded container |
 //! | `encoder` | encodes containers as their files' hints say, and verifies what it encoded |
 //! | `reader` | reads chunks, from plain and encoded containers; parsed heads in memory |
+//! | `bases` | what containers are encoded against, and how it is kept |
 //! | `counts` | how often spans name each chunk |
 //! | `fingerprints` | what its chunks are known by |
 //! | `table` | the records of all containers, decoded ones in memory, and what they count for |
@@ -22,6 +23,7 @@
 //! Counts are kept in one place, a record of their own, and change in the batch that changes the spans. A chunk whose count is
 //! 0 is gone for good: nothing names it again, and its bytes are reclaimed once that batch is on disk. A container without
 //! a counted chunk has no records.
+mod bases;
 mod counts;
 mod damaged;
 mod decoded_cache;
@@ -34,6 +36,10 @@ mod reader;
 mod record;
 mod table;
 
+pub use bases::{
+    BaseHolds, FoundHold, HeldBase, all_holds, containers_of, hold_value, holds_and_missing,
+    load_hold,
+};
 pub use counts::ChunkCounts;
 pub use damaged::DamagedChunks;
 pub use encoded_parts::EncodedParts;

@@ -8,7 +8,7 @@
 //! [`CodecWhen::Auto`] compares the measured rate of the disk (`segment/rate`) with the speeds of the codecs, and takes what needs the
 //! least time for writing and for reading once.
 use crate::chunk::ChunkSize;
-use crate::container::encoder::{ContainerEncoder, RawOrigin};
+use crate::container::encoder::{ContainerEncoder, EncodedForm, RawOrigin};
 use crate::container::{
     Container, ContainerId, EncodedParts, Fingerprints, NewContainer, StoredChunk,
 };
@@ -145,10 +145,14 @@ impl InlineEncoder {
         }
         let (begin, mut took) = (Instant::now(), None);
         let chooser = chooser.get_or_insert_with(|| Box::new(CodecChooser::new(origin.hint)));
-        let written = match encoder.encode(chooser, origin, bytes) {
+        let written = match encoder.encode(chooser, origin, bytes, None) {
             None => Ok(None),
             // The number first: what is written without one would count in its segment for ever.
-            Some((encoded, parts)) => self.ids.next().and_then(|id| {
+            Some(EncodedForm {
+                bytes: encoded,
+                parts,
+                ..
+            }) => self.ids.next().and_then(|id| {
                 let codec = parts.codec;
                 let begin_write = Instant::now();
                 let (segment, offset) = write(encoded)?;

@@ -58,6 +58,7 @@ mod record_cache;
 mod recover;
 mod requests;
 mod segment;
+mod series;
 mod settle;
 mod space_signal;
 pub mod span;
@@ -80,6 +81,7 @@ pub use inline::CodecWhen;
 pub use read_parts::LogPart;
 pub use recover::unsealed_logs;
 pub use segment::{SegmentRange, header as segment_header};
+pub use series::SeriesId;
 pub use settle::saved::{ANCHORS_FILE, INDEX_FILE};
 pub use settle::{SETTLE_RESERVE, SettleOptions, SettleStats};
 pub use space_signal::SpaceSignal;
@@ -214,6 +216,8 @@ impl LogStore {
             record_cache,
         ));
         containers.add_found(found.named, &found.encoded);
+        recover::find_holds(&store, &containers)?;
+        let buffers = BufferPool::new(options.buffer_bytes / 8);
         let spans = Arc::new(SpanTable::new(
             store.clone(),
             segments.clone(),
@@ -229,6 +233,7 @@ impl LogStore {
             spans: spans.clone(),
             containers: containers.clone(),
             poison: poison.clone(),
+            buffers: buffers.clone(),
             space_freed: Arc::default(),
             queue: ReclaimQueue::default(),
             reclaiming: Mutex::new(SmallHoles::default()),
@@ -244,7 +249,6 @@ impl LogStore {
                 .map_err(|e| poison::io_error("start a thread for", dir, e))?;
         }
         let foreground = Arc::<ForegroundCalls>::default();
-        let buffers = BufferPool::new(options.buffer_bytes / 8);
         let container_ids = Arc::new(Counter::open(store.clone(), b"container", 1)?);
         // Whoever opens the store may change what it says.
         let stamp = settle::saved::take_stamp(&store)?;
@@ -318,8 +322,28 @@ impl LogStore {
     /// # Errors
     /// As the store.
     pub fn create_log(&self, fid: Fid, hint: CodecHint) -> Result<LogId> {
+        self.create_log_in(fid, hint, None)
+    }
+
+    /// As `create_log`, for a file of a series: what settles of it may be encoded against an earlier file of the series. Appends say where
+    /// in the file their bytes go ([`AppendOptions::offset`]).
+    ///
+    /// # Errors
+    /// As `create_log`.
+    pub fn create_log_in(
+        &self,
+        fid: Fid,
+        hint: CodecHint,
+        series: Option<SeriesId>,
+    ) -> Result<LogId> {
         let id = self.ids.next()?;
-        self.writer.logs.add(id, fid, hint.into());
+        let settler = self.writer.settler.as_ref().filter(|s| s.encodes());
+        let series = settler.zip(series);
+        if let Some((settler, series)) = series {
+            settler.series.add_log(id, fid, series);
+        }
+        let in_series = series.is_some();
+        self.writer.logs.add(id, fid, hint.into(), in_series);
         Ok(id)
     }
 
@@ -436,6 +460,7 @@ impl LogStore {
             let mut dead = Vec::new();
             let freed = self.writer.spans.free(&logs, &[], &mut dead);
             self.writer.reclaimer.queue.add(dead);
+            self.writer.reclaimer.wake_for_bases();
             self.space_freed().notify();
             match freed {
                 Err(e) if e.is_damage() => damage = damage.or(Some(e)),
@@ -462,6 +487,7 @@ impl LogStore {
         let mut dead = Vec::new();
         let freed = self.writer.spans.free(&[(log, drop)], &[log], &mut dead);
         self.writer.reclaimer.queue.add(dead);
+        self.writer.reclaimer.wake_for_bases();
         freed?;
         self.unsealed.lock().retain(|(l, _)| *l != log);
         Ok(())
@@ -518,13 +544,19 @@ impl LogStore {
         self.writer.segments.disk_bytes(stop)
     }
 
-    /// Reclaims what is free; with `evacuate`, also moves the last live bytes out of mostly dead segments. What the reclaiming
+    /// Reclaims what is free; with `evacuate`, also releases bases that nothing else needs, and moves the last live bytes out of mostly dead segments. What the reclaiming
     /// thread does, for those that do without it.
     ///
     /// # Errors
     /// The first failure of disk or store; all else was done.
     pub fn clean(&self, evacuate: bool) -> Result<()> {
-        self.writer.reclaimer.reclaim_all(PunchScope::All, evacuate)
+        let reclaimer = &self.writer.reclaimer;
+        let collected = match evacuate {
+            true => reclaimer.collect_bases(),
+            false => Ok(()),
+        };
+        let reclaimed = reclaimer.reclaim_all(PunchScope::All, evacuate);
+        collected.and(reclaimed)
     }
 
     /// Settles all that waits. What the settling thread does, for those that do without it. Nothing if nothing is settled.
@@ -545,6 +577,8 @@ impl LogStore {
         self.writer.poison.check()?;
         self.writer.spans.apply_seals()?;
         self.writer.segments.seal_all();
+        // What keeps a base is found again.
+        self.writer.reclaimer.release_idle_holds()?;
         // Those that are small are found again.
         self.writer
             .reclaimer

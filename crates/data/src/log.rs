@@ -24,6 +24,8 @@ pub struct Log {
     pub fid: Fid,
     /// How its bytes are to be encoded.
     pub hint: StoredHint,
+    /// Where in the file its bytes go is kept.
+    pub in_series: bool,
     /// Address of the first byte not in a recorded span; read without the lock.
     written: AtomicU64,
     /// What appends change.
@@ -71,11 +73,12 @@ impl OpenLogs {
         &self.shards[id as usize % SHARDS]
     }
     /// Opens a new log.
-    pub fn add(&self, id: LogId, fid: Fid, hint: StoredHint) {
+    pub fn add(&self, id: LogId, fid: Fid, hint: StoredHint, in_series: bool) {
         let log = Log {
             id,
             fid,
             hint,
+            in_series,
             written: AtomicU64::new(0),
             state: Mutex::default(),
         };
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn a_tail_is_read_from_where_spans_end_and_freed_bytes_are_named() {
         let logs = OpenLogs::default();
-        logs.add(7, Fid(1), StoredHint::default());
+        logs.add(7, Fid(1), StoredHint::default(), false);
         let log = logs.get(7).unwrap();
         log.state.lock().tail.advance(100);
         log.state.lock().tail.push(&[5; 50]);

@@ -1,15 +1,18 @@
 //! Reclaiming disk space: freed parts of segments are punched out (small ones later, `small_holes`), segments without live bytes are
-//! removed, and mostly dead ones are emptied (`evacuate`). A thread does it in the background (`run`), and also brings segments to
+//! removed, mostly dead ones are emptied (`evacuate`), and bases that only containers need are given up (`bases`). A thread does it in the background (`run`), and also brings segments to
 //! disk ahead of the flushes that will ask for it.
 //!
 //! Invariants: the batch that freed the bytes is on disk before their space goes (else a power loss would bring the records
 //! back without the bytes); one thread reclaims at a time; a failure does not stop the rest; while work is left the thread tries
 //! again on a timer, without being woken.
+mod bases;
 mod evacuate;
 mod queue;
+mod recode;
 mod schedule;
 mod small_holes;
 
+use crate::buffer_pool::BufferPool;
 use crate::container::ContainerTable;
 use crate::pieces::ChecksummedPieces;
 use crate::poison::Poison;
@@ -47,6 +50,8 @@ pub struct Reclaimer {
     pub containers: Arc<ContainerTable>,
     /// Closed by a failed sync.
     pub poison: Arc<Poison>,
+    /// Buffers for bytes of containers.
+    pub buffers: BufferPool,
     /// Wakes writers that wait for space.
     pub space_freed: Arc<SpaceSignal>,
     /// Bytes that no span names any more.
@@ -102,6 +107,7 @@ impl Reclaimer {
         self.queue.len() > 0
             || !self.segments.sealed(|u| u.live == 0).is_empty()
             || self.needs_small_holes()
+            || self.containers.bases.has_work()
     }
 
     /// Reclaims what is free; with `evacuate`, also empties mostly dead segments. One caller at a time.
@@ -244,7 +250,8 @@ impl Reclaimer {
                 true => PunchScope::All,
                 false => PunchScope::Large,
             };
-            let reclaimed = self.reclaim_all(punch, pass);
+            let collected = self.collect_bases();
+            let reclaimed = collected.and(self.reclaim_all(punch, pass));
             schedule.note(pass, reclaimed.is_err(), Instant::now());
             if let Err(error) = reclaimed {
                 tracing::warn!(%error, "could not give all disk space back; trying again later");

@@ -5,12 +5,11 @@
 //! Order on disk: new bytes are synced before a record names them, and old ones are reclaimed only after the batch is on disk. If a span
 //! or container changes while it is encoded, what was encoded is given up and the change stands.
 use crate::container::encoder::{ContainerEncoder, RawOrigin};
-use crate::container::{ChunkCounts, Container, ContainerId, ContainerMove, NewContainer};
+use crate::container::{ContainerId, NewContainer};
 use crate::inline::encoded_span;
-use crate::segment::{Lane, SegmentRange};
 use crate::span::{self, Span, SpanBytes};
 use crate::span_table::{SettleBatch, SettledSpan};
-use crate::verified_read::{self, CoalescedReadBuffer, damage};
+use crate::verified_read::{self, damage};
 use crate::{LogRange, LogStore};
 use forebay_codec::CodecHint;
 use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel};
@@ -116,13 +115,13 @@ impl LogStore {
             hint: recoder.hint,
         };
         let chooser = &mut recoder.chooser;
-        let Some((encoded, parts)) = recoder.encoder.encode(chooser, &origin, &bytes) else {
+        let Some(form) = recoder.encoder.encode(chooser, &origin, &bytes, None) else {
             return self.writer.spans.set_hint(span, recoder.hint.into());
         };
         let id = self.container_ids.next()?;
-        let place = self.write_synced(encoded)?;
+        let place = self.writer.reclaimer.write_synced(form.bytes)?;
         let place = (place.segment, place.start as u32);
-        let (new, container) = encoded_span(&origin, &bytes, id, parts, place);
+        let (new, container) = encoded_span(&origin, &bytes, id, form.parts, place);
         let after = container.container.stored_len();
         let batch = SettleBatch {
             spans: vec![SettledSpan {
@@ -148,97 +147,20 @@ impl LogStore {
         origin: &RawOrigin,
         recoder: &mut RangeRecoder,
     ) -> Result<()> {
-        let containers = &self.reader.containers;
-        // One that is gone, or that changes meanwhile, belongs to spans that have changed.
-        let Some((old, counts)) = containers.find_counted(id)? else {
+        let Some(container) = self.reader.containers.find(id)? else {
             return Ok(());
         };
-        let before = old.named_len(&counts);
-        recoder.report.before += before;
-        recoder.report.after += before;
-        let mut buffer = CoalescedReadBuffer::of(&self.reader.buffers);
-        let raw = match containers.read_named(&old, |i| counts.0[i] > 0, &mut buffer)? {
-            Ok(raw) => raw,
-            Err(bad) => {
-                // Bytes of a chunk that was freed meanwhile may be punched away.
-                let now = containers.find_counted(id)?;
-                let is_same = now.is_some_and(|(c, n)| c == old && n == counts);
-                let error = damage(&self.writer.segments, &*old, "", &bad);
-                return is_same.then_some(error).map_or(Ok(()), Err);
-            }
-        };
-        let chooser = &mut recoder.chooser;
-        let encoded = recoder.encoder.encode(chooser, origin, &raw);
-        let (new, place) = match encoded {
-            Some((bytes, parts)) => {
-                if !is_taken(&origin.hint, before, bytes.len() as u64) {
-                    return Ok(());
-                }
-                let place = self.write_synced(bytes)?;
-                let moved = old.moved(&counts, place.segment, place.start as u32);
-                (moved.into_plain().into_encoded(parts), place)
-            }
-            None if old.encoded().is_none() => return Ok(()),
-            None => {
-                if !is_taken(&origin.hint, before, old.named_raw_len(&counts)) {
-                    return Ok(());
-                }
-                let place = self.write_synced(&named_bytes(&old, &counts, &raw))?;
-                let moved = old.moved(&counts, place.segment, place.start as u32);
-                (moved.into_plain(), place)
-            }
-        };
-        let after = new.named_len(&counts);
-        let mut moves = vec![ContainerMove {
-            old: (*old).clone(),
-            new,
-        }];
-        let apply = |batch| self.writer.spans.apply(batch);
-        let moved = containers.relocate(&mut moves, apply);
-        if !moves.is_empty() {
-            // All that was written, also parts that only dropped chunks have bytes in.
-            let place = std::iter::once(place);
-            self.writer.reclaimer.discard_bytes(place);
-        } else {
-            let old = old.places(|i| counts.0[i] > 0);
-            self.writer.reclaimer.queue.add(old);
-            recoder.report.after = recoder.report.after + after - before;
-        }
-        self.writer.reclaimer.queue.add(moved?);
+        let encoding = (&mut recoder.encoder, &mut recoder.chooser);
+        let is_taken = |before, after| is_taken(&origin.hint, before, after);
+        let reclaimer = &self.writer.reclaimer;
+        let recoded = reclaimer.recode_container(&container, origin, encoding, is_taken)?;
+        recoder.report.before += recoded.before;
+        recoder.report.after += recoded.after;
         Ok(())
-    }
-
-    /// Writes bytes to a segment, and syncs it.
-    fn write_synced(&self, bytes: &[u8]) -> Result<SegmentRange> {
-        let (segments, reclaimer) = (&self.writer.segments, &self.writer.reclaimer);
-        let poison = &self.writer.poison;
-        let (segment, offset) = segments.reserve(Lane::Containers, bytes.len() as u64)?;
-        let written = segments.write(&segment, offset, bytes);
-        let synced = written.map_err(|e| poison.note(e)).and_then(|()| {
-            let synced = segments.sync(&segment);
-            synced.map_err(|e| poison.note_sync(e))
-        });
-        // The kernel reports a failed write-back once: another thread may have got the error.
-        let place = SegmentRange::new(segment.number, offset, bytes.len() as u64);
-        if let Err(e) = synced.and_then(|()| poison.check()) {
-            reclaimer.discard_bytes(std::iter::once(place));
-            return Err(e);
-        }
-        Ok(place)
     }
 
     fn discard_container(&self, new: &NewContainer) {
         let places = new.container.places(|_| true);
         self.writer.reclaimer.discard_bytes(places.into_iter());
     }
-}
-
-/// The raw bytes of named chunks, one behind the other.
-fn named_bytes(container: &Container, counts: &ChunkCounts, raw: &[u8]) -> Vec<u8> {
-    let mut named = Vec::with_capacity(container.named_raw_len(counts) as usize);
-    for i in (0..container.count()).filter(|i| counts.0[*i] > 0) {
-        let positions = container.positions(i);
-        named.extend_from_slice(&raw[positions.start as usize..positions.end as usize]);
-    }
-    named
 }

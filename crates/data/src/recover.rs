@@ -6,7 +6,7 @@
 //!
 //! A damaged record of a span or container makes its bytes unreadable, and nothing else. Which bytes it named is not known, so then
 //! every segment is kept whole, and all of it counts as live.
-use crate::container::{self, EncodedBytes};
+use crate::container::{self, ContainerTable, EncodedBytes};
 use crate::keyspaces::LOGS;
 use crate::pieces::ChecksummedPieces;
 use crate::reclaim::{LARGE_HOLE, MOST_SMALL_HOLES, whole_pages};
@@ -158,6 +158,24 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
         keep_everything(&mut found);
     }
     Ok(found)
+}
+
+/// Finds the holds of containers on their bases.
+///
+/// # Errors
+/// As the store.
+pub fn find_holds(store: &Store, containers: &ContainerTable) -> Result<()> {
+    for hold in container::all_holds(store) {
+        let found = hold.and_then(|(id, base)| {
+            let container = container::load(store, id)?;
+            let needed = container.is_some_and(|c| c.base().is_some());
+            containers.bases.add_found(id, &base, needed);
+            Ok(())
+        });
+        // What cannot be read is held for ever, and told by fsck.
+        found.or_else(pass_over_damage)?;
+    }
+    Ok(())
 }
 
 /// Logs damage and goes on; anything else stops the start.

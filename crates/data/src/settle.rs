@@ -15,6 +15,7 @@
 //! | `cut` | raw spans that were read, cut into chunks |
 //! | `lookup`, `heal` | finds stored chunks with the same bytes; heals damaged ones |
 //! | `plan`, `writer` | what becomes of each chunk; new containers, encoded where that makes them shorter |
+//! | `base` | the earlier version of a file, against which they may be encoded |
 //! | `index` | fills the index of chunks when the store is opened |
 //! | `saved` | the index in files while the store is closed |
 //! | `room` | writers that wait for settling |
@@ -28,6 +29,7 @@
 //!
 //! Invariants: one thread settles at a time; a failed round changes no span and is tried again.
 mod backlog;
+mod base;
 mod cut;
 mod heal;
 mod index;
@@ -50,6 +52,7 @@ use crate::foreground::ForegroundCalls;
 use crate::poison::Poison;
 use crate::reclaim::Reclaimer;
 use crate::segment::Segments;
+use crate::series::SeriesTable;
 use crate::span::Span;
 use crate::span_table::SpanTable;
 use crate::verified_read;
@@ -132,6 +135,9 @@ pub struct Settler {
     ids: Arc<Counter>,
     /// Where chunks are stored.
     index: Arc<Cit>,
+    /// Earlier versions of files.
+    pub series: SeriesTable,
+    encodes: bool,
     anchors: Arc<AnchorTable>,
     verified: VerifiedContainers,
     /// What waits.
@@ -221,6 +227,8 @@ impl Settler {
             poison: parts.poison,
             foreground: parts.foreground,
             index,
+            series: SeriesTable::default(),
+            encodes: parts.encodes,
             anchors: Arc::new(opened.anchors),
             verified: VerifiedContainers::default(),
             backlog: SettleBacklog::default(),
@@ -240,6 +248,11 @@ impl Settler {
         };
         settler.backlog.scan_all(raw);
         Ok(settler)
+    }
+
+    /// Whether what is settled is encoded.
+    pub fn encodes(&self) -> bool {
+        self.encodes
     }
 
     /// Counters.

@@ -180,7 +180,7 @@ mod tests {
     fn logs_queue_once_in_the_order_in_which_they_got_a_tail() {
         let (memory, open) = (TailMemory::new(1 << 20), OpenLogs::default());
         let logs = [3, 1, 2].map(|id| {
-            open.add(id, Fid(1), Default::default());
+            open.add(id, Fid(1), Default::default(), false);
             open.get(id).unwrap()
         });
         for log in logs.iter().chain([&logs[0]]) {

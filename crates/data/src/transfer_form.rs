@@ -125,7 +125,8 @@ impl LogReader {
         let Some(container) = found.filter(|c| c.chunks_over(&positions).is_some()) else {
             return Ok(raw);
         };
-        if container.encoded().is_none() {
+        // Who asked has not the bytes that it may be encoded against.
+        if container.encoded().is_none() || container.base().is_some() {
             return Ok(raw);
         }
         let encoded = PlannedPart::Encoded {

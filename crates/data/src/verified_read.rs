@@ -122,6 +122,14 @@ impl CoalescedReadBuffer<'_> {
         CoalescedReadBuffer { pool, buffer: None }
     }
 
+    /// Another one of the same pool.
+    pub fn another(&self) -> Self {
+        CoalescedReadBuffer {
+            pool: self.pool,
+            buffer: None,
+        }
+    }
+
     /// A buffer of `len` bytes, with any content.
     pub fn bytes(&mut self, len: usize) -> &mut [u8] {
         let is_enough = self

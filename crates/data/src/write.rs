@@ -44,6 +44,8 @@ pub struct AppendOptions {
     /// Begin with a piece of the log, unless the append is short against the padding. For bytes that are read and replaced page by page: a
     /// piece of which only a part is wanted is read whole.
     pub aligned: bool,
+    /// Where in the log's file the bytes go, for logs of a series.
+    pub offset: Option<u64>,
 }
 
 /// A log's tail while it is written out. It is put back also after a panic, so that no address is given out twice.
@@ -111,10 +113,17 @@ impl LogAppender {
             true => Err(Errno::BADF.into()),
             false => self.append_locked(&log, &mut state, bytes, options.aligned),
         };
-        appended.inspect_err(|_| {
+        let addr = appended.inspect_err(|_| {
             self.reserve.written(len);
             self.live.release(len);
-        })
+        })?;
+        drop(state);
+        if log.in_series
+            && let (Some(settler), Some(offset)) = (&self.settler, options.offset)
+        {
+            settler.series.appended(id, addr, offset, len);
+        }
+        Ok(addr)
     }
 
     /// Takes room for `len` more bytes of data, of quota and disk. `false`: there is none.

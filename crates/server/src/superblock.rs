@@ -29,8 +29,8 @@ use std::path::Path;
 /// The version of the directory's layout and of all formats in it. Version 1 kept extents as entries of the key-value store, where
 /// this program would not find them; version 2 had one copy of superblock and manifest; version 3 kept nothing of its tables
 /// twice; version 4 knew raw spans only, and would give containers back as bytes that nothing names; version 5
-/// knew no encoded containers, and would take them for damaged.
-pub const VERSION: u32 = 6;
+/// knew no encoded containers, and would take them for damaged; version 6 knew none that are encoded against others.
+pub const VERSION: u32 = 7;
 /// The name of the file.
 pub const FILE_NAME: &str = "superblock";
 /// The name of its copy.

@@ -1,9 +1,9 @@
-//! Counts how often spans name each chunk, and compares with the saved counts.
+//! Counts how often spans, and holds of bases, name each chunk, and compares with the saved counts.
 //!
-//! A chunk is counted once for each run of each span that has a byte of it. Memory is bounded: one pass over all spans counts
+//! A chunk is counted once for each run of each span or hold that has a byte of it. Memory is bounded: one pass over all spans counts
 //! [`CONTAINERS_PER_PASS`] containers, so a large store takes several passes.
 use crate::container::{self, ChunkCounts, Container, ContainerId};
-use crate::span;
+use crate::span::{self, SpanRuns};
 use forebay_proto::Result;
 use forebay_storage::Store;
 use std::collections::BTreeMap;
@@ -58,15 +58,17 @@ fn count(
     store: &Store,
     mut row: BTreeMap<ContainerId, (Container, ChunkCounts)>,
 ) -> BTreeMap<ContainerId, (Container, ChunkCounts)> {
-    for span in span::all(store).filter_map(Result::ok) {
-        let runs = span.runs().into_iter().flat_map(|runs| runs.iter());
-        for (id, positions) in runs.filter_map(|run| run.in_container()) {
+    let mut add = |runs: &SpanRuns| {
+        for (id, positions) in runs.iter().filter_map(|run| run.in_container()) {
             if let Some((container, counts)) = row.get_mut(&id)
                 && let Some(chunks) = container.chunks_over(&positions)
             {
                 counts.0[chunks].iter_mut().for_each(|count| *count += 1);
             }
         }
-    }
+    };
+    let spans = span::all(store).filter_map(Result::ok);
+    spans.for_each(|span| span.runs().into_iter().for_each(&mut add));
+    container::holds_and_missing(store).for_each(|hold| add(&hold.base));
     row
 }

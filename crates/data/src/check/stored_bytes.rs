@@ -53,7 +53,8 @@ impl<'a> StoredBytes<'a> {
         }
     }
 
-    /// Verifies the named chunks of a container; without counts all stored ones. Damage is also remembered for the check of spans.
+    /// Verifies the named chunks of a container; without counts all stored ones. Damage is also remembered for the check of spans, and of
+    /// containers that are encoded against this one: check them in the order of their numbers.
     pub fn check_container(
         &mut self,
         container: &Container,
@@ -70,6 +71,7 @@ impl<'a> StoredBytes<'a> {
             for damaged in &mut bad {
                 damaged.range = raw_positions(container, &damaged.range);
             }
+            bad.extend(self.damaged_base(container));
             if bad.is_empty() && self.byte_check == ByteCheck::Bytes {
                 bad = self.check_decoded(container, is_named);
             }
@@ -80,52 +82,52 @@ impl<'a> StoredBytes<'a> {
         bad
     }
 
+    /// The positions of a container that cannot be decoded because bytes of its base are damaged. Bases have lower numbers, and are
+    /// checked before.
+    fn damaged_base(&self, container: &Container) -> Vec<BadBytes> {
+        let (mut at, mut bad) = (0, Vec::new());
+        for run in container.base().into_iter().flat_map(SpanRuns::iter) {
+            let start = at;
+            at += u64::from(run.len);
+            let Some((id, positions)) = run.in_container() else {
+                continue;
+            };
+            for damaged in self.bad.get(&id).into_iter().flatten() {
+                let from = damaged.range.start.max(positions.start);
+                let to = damaged.range.end.min(positions.end);
+                if from < to {
+                    let piece = PIECE_LEN as u64;
+                    let from = (start + from - positions.start) / piece * piece;
+                    let to = (start + to - positions.start).next_multiple_of(piece);
+                    bad.push(BadBytes {
+                        range: from..to.min(container.bytes()),
+                        text: format!("container {}: its base: {}", container.id, damaged.text),
+                    });
+                }
+            }
+        }
+        bad
+    }
+
     /// Decodes an encoded container whose stored parts are right, and compares the chunks with the checksums of their raw bytes.
     fn check_decoded(
         &mut self,
         container: &Container,
         is_named: impl Fn(usize) -> bool,
     ) -> Vec<BadBytes> {
-        let Some(parts) = container.encoded() else {
-            return Vec::new();
-        };
-        let part = |bytes: &[u8], part: usize| {
-            let Range { start, end } = parts.range(part);
-            bytes.get(start as usize..end as usize).map(<[u8]>::to_vec)
-        };
-        let mut stored = vec![0; container.stored_len() as usize];
-        let offset = container.segment_offset(0);
-        let file = match self
-            .files
-            .as_mut()
-            .map(|files| files.get(container.segment()))
-        {
-            Some(Ok(Some(file))) => file,
-            // `check` has told of it.
-            _ => return Vec::new(),
-        };
-        let mut raw = vec![0; container.bytes() as usize];
-        let decoded = file.read_at(&mut stored, offset).map_err(|e| e.to_string());
-        let decoded = decoded.and_then(|_| {
-            let head = part(&stored, EncodedParts::HEAD).unwrap_or_default();
-            let opened = OpenedContainer::open(&head).map_err(|e| e.to_string())?;
-            for (i, raw) in raw.chunks_mut(PIECE_LEN).enumerate() {
-                if parts.crc(i + 1).is_none() {
-                    continue;
-                }
-                let piece = part(&stored, i + 1).unwrap_or_default();
-                let decoded = opened.decode_piece(i, &piece, raw);
-                decoded.map_err(|e| format!("piece {i}: {e}"))?;
-            }
-            Ok(())
-        });
         let id = container.id;
-        if let Err(why) = decoded {
-            return vec![BadBytes {
-                range: 0..container.bytes(),
-                text: format!("container {id}: cannot be decoded: {why}"),
-            }];
-        }
+        let needed = container.needed_parts(&is_named);
+        let raw = match self.raw_bytes(container, &needed) {
+            Ok(Some(raw)) => raw,
+            // `check` has told of it.
+            Ok(None) => return Vec::new(),
+            Err(why) => {
+                return vec![BadBytes {
+                    range: 0..container.bytes(),
+                    text: format!("container {id}: cannot be decoded: {why}"),
+                }];
+            }
+        };
         let chunks = (0..container.count()).filter(|i| is_named(*i));
         chunks
             .filter_map(|i| {
@@ -139,6 +141,85 @@ impl<'a> StoredBytes<'a> {
                 })
             })
             .collect()
+    }
+
+    /// The raw bytes of the parts of a container that are needed, without a look at checksums of what is stored; zeros for others. `None`:
+    /// its file cannot be opened.
+    fn raw_bytes(
+        &mut self,
+        container: &Container,
+        needed: &[bool],
+    ) -> std::result::Result<Option<Vec<u8>>, String> {
+        let base = match container.base() {
+            None => Vec::new(),
+            Some(base) => self.base_bytes(base)?,
+        };
+        let file = match self
+            .files
+            .as_mut()
+            .map(|files| files.get(container.segment()))
+        {
+            Some(Ok(Some(file))) => file,
+            _ => return Ok(None),
+        };
+        let offset = u64::from(container.offset);
+        let mut stored = vec![0; container.stored_len() as usize];
+        file.read_at(&mut stored, offset)
+            .map_err(|e| e.to_string())?;
+        let mut raw = vec![0; container.bytes() as usize];
+        let Some(parts) = container.encoded() else {
+            for i in (0..container.count()).filter(|i| needed[*i]) {
+                let (positions, at) = (container.positions(i), container.piece(i).start);
+                let at = (container.segment_offset(at) - offset) as usize;
+                let into = &mut raw[positions.start as usize..positions.end as usize];
+                into.copy_from_slice(&stored[at..at + into.len()]);
+            }
+            return Ok(Some(raw));
+        };
+        let part = |part: usize| {
+            let Range { start, end } = parts.range(part);
+            stored.get(start as usize..end as usize).unwrap_or_default()
+        };
+        let opened = OpenedContainer::open(part(EncodedParts::HEAD)).map_err(|e| e.to_string())?;
+        for (i, raw) in raw.chunks_mut(PIECE_LEN).enumerate() {
+            if !needed[i + 1] {
+                continue;
+            }
+            let base = base.get(i * PIECE_LEN..i * PIECE_LEN + raw.len());
+            let base = base.unwrap_or_default();
+            let decoded = opened.decode_piece_against(i, part(i + 1), base, raw);
+            decoded.map_err(|e| format!("piece {i}: {e}"))?;
+        }
+        Ok(Some(raw))
+    }
+
+    /// The bytes that a container is encoded against.
+    fn base_bytes(&mut self, base: &SpanRuns) -> std::result::Result<Vec<u8>, String> {
+        let mut bytes = Vec::with_capacity(base.bytes() as usize);
+        let mut last: Option<(ContainerId, Vec<u8>)> = None;
+        for run in base.iter() {
+            let Some((id, positions)) = run.in_container() else {
+                bytes.resize(bytes.len() + run.len as usize, 0);
+                continue;
+            };
+            if last.as_ref().is_none_or(|(known, _)| *known != id) {
+                let container = self.container(id)?;
+                if container.base().is_some() || container.chunks_over(&positions).is_none() {
+                    return Err(format!("container {id} has not the bytes of its base"));
+                }
+                let counts = container::load_counts(self.store, &container);
+                let counts = counts.map_err(|e| e.to_string())?;
+                let needed = container.needed_parts(|i| counts.0[i] > 0);
+                let raw = self.raw_bytes(&container, &needed)?;
+                let raw =
+                    raw.ok_or_else(|| format!("the file of container {id}, its base, is missing"))?;
+                last = Some((id, raw));
+            }
+            let raw = last.as_ref().map(|(_, raw)| &raw[..]).unwrap_or_default();
+            let wanted = raw.get(positions.start as usize..positions.end as usize);
+            bytes.extend_from_slice(wanted.ok_or("its base is cut short")?);
+        }
+        Ok(bytes)
     }
 
     /// Verifies all containers whose records can be read.

@@ -3,12 +3,17 @@
 //! Each log has a chooser (`forebay_codec::choose`), which samples some of its containers. What was encoded is decoded again and
 //! compared before it is used: a fault of a codec costs room, never a byte.
 //!
+//! Where an earlier version of the bytes is known, the container is also encoded against that (`bases`), and kept so if that is clearly
+//! shorter: reading it costs two reads then.
+//!
 //! Invariant: encoded bytes are shorter than raw ones by at least one in `MIN_SAVING_DIVISOR`; else the container stays plain, and
 //! costs nothing to read.
 use super::encoded_parts::EncodedParts;
 use forebay_codec::choose::{CodecChooser, CostGoal, CostModel};
 use forebay_codec::container::{PIECE_LEN, StoredForm};
-use forebay_codec::{Codec, CodecHint, CodecId, EncodedContainer, OpenedContainer};
+use forebay_codec::{
+    Codec, CodecHint, CodecId, ElementLayout, EncodedContainer, FieldCodec, OpenedContainer,
+};
 use forebay_proto::LogId;
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -18,6 +23,8 @@ use std::time::Duration;
 const MIN_SAVING_DIVISOR: usize = 20;
 /// Fewer raw bytes than these are not encoded: heads and records would take what is gained.
 const MIN_RAW_BYTES: usize = 4096;
+/// What a base must save: one in this many of the bytes that are stored without it.
+const MIN_BASE_SAVING_DIVISOR: usize = 8;
 /// Logs whose choosers are kept.
 const KEPT_CHOOSERS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
@@ -46,7 +53,19 @@ impl RawOrigin {
 pub struct ContainerEncoder {
     model: CostModel,
     encoded: EncodedContainer,
+    /// The same container encoded against a base.
+    against: EncodedContainer,
     bytes: Vec<u8>,
+}
+
+/// A container in its encoded form.
+pub struct EncodedForm<'a> {
+    /// What is stored.
+    pub bytes: &'a [u8],
+    /// The parts of it.
+    pub parts: EncodedParts,
+    /// Whether it was encoded against the base.
+    pub needs_base: bool,
 }
 
 /// The choosers of logs that were encoded last.
@@ -76,6 +95,7 @@ impl ContainerEncoder {
         ContainerEncoder {
             model,
             encoded: EncodedContainer::new(),
+            against: EncodedContainer::new(),
             bytes: Vec::new(),
         }
     }
@@ -99,13 +119,14 @@ impl ContainerEncoder {
             .any(|speed| speed > bytes_per_second)
     }
 
-    /// Encodes the raw bytes of a container: its stored bytes and their parts. `None`: it is to be plain. `chooser`: the log's.
+    /// Encodes the raw bytes of a container. `None`: it is to be plain. `chooser`: the log's; `base`: as many bytes, of an earlier version.
     pub fn encode(
         &mut self,
         chooser: &mut CodecChooser,
         origin: &RawOrigin,
         raw: &[u8],
-    ) -> Option<(&[u8], EncodedParts)> {
+        base: Option<&[u8]>,
+    ) -> Option<EncodedForm<'_>> {
         if raw.len() < MIN_RAW_BYTES {
             return None;
         }
@@ -118,39 +139,64 @@ impl ContainerEncoder {
                 return None;
             }
         };
-        let id = choice.codec.id();
-        if id == CodecId::Raw || form == StoredForm::Raw {
+        let alone = match choice.codec.id() {
+            CodecId::Raw => raw.len(),
+            _ if form == StoredForm::Raw => raw.len(),
+            _ => self.encoded.encoded_len(),
+        };
+        let base = base.filter(|base| self.gains_by(base, &choice.layout, raw, alone));
+        let (id, len, encoded) = match base {
+            Some(_) => (CodecId::Field, self.against.encoded_len(), &self.against),
+            None => (choice.codec.id(), alone, &self.encoded),
+        };
+        if len + raw.len() / MIN_SAVING_DIVISOR > raw.len() {
             return None;
         }
-        let is_shorter = self.encoded.encoded_len() + raw.len() / MIN_SAVING_DIVISOR <= raw.len();
-        let is_right = is_shorter && decodes_to(&self.encoded, raw);
-        if !is_right {
-            if is_shorter {
-                tracing::error!(
-                    codec = id.name(),
-                    log = origin.log,
-                    address = origin.addr,
-                    "the codec did not give back what it had encoded; the bytes stay as they are. Please report it"
-                );
-            }
+        if !decodes_to(encoded, raw, base.unwrap_or_default()) {
+            tracing::error!(
+                codec = id.name(),
+                log = origin.log,
+                address = origin.addr,
+                "the codec did not give back what it had encoded; the bytes stay as they are. Please report it"
+            );
             return None;
         }
         self.bytes.clear();
-        self.bytes.extend_from_slice(self.encoded.head());
-        self.bytes.extend_from_slice(self.encoded.bytes());
-        Some((&self.bytes, EncodedParts::of(id, &self.encoded)))
+        self.bytes.extend_from_slice(encoded.head());
+        self.bytes.extend_from_slice(encoded.bytes());
+        Some(EncodedForm {
+            bytes: &self.bytes,
+            parts: EncodedParts::of(id, encoded),
+            needs_base: base.is_some(),
+        })
+    }
+
+    /// Encodes a container against a base. Whether that is clearly shorter than what it takes `alone`.
+    fn gains_by(&mut self, base: &[u8], layout: &ElementLayout, raw: &[u8], alone: usize) -> bool {
+        let encoded = FieldCodec.encode_against(base, layout, raw, &mut self.against);
+        let len = self.against.encoded_len();
+        let needs_base = || {
+            let opened = OpenedContainer::open(self.against.head());
+            opened.is_ok_and(|opened| opened.has_base())
+        };
+        encoded.is_ok_and(|form| form != StoredForm::Raw)
+            && len + alone / MIN_BASE_SAVING_DIVISOR <= alone
+            && needs_base()
     }
 }
 
 /// Whether an encoded container has these raw bytes.
-fn decodes_to(encoded: &EncodedContainer, raw: &[u8]) -> bool {
+fn decodes_to(encoded: &EncodedContainer, raw: &[u8], base: &[u8]) -> bool {
     let Ok(opened) = OpenedContainer::open(encoded.head()) else {
         return false;
     };
     let mut piece = [0; PIECE_LEN];
+    let base_piece = |i: usize, len: usize| base.get(i * PIECE_LEN..i * PIECE_LEN + len);
     opened.raw_len() == raw.len()
         && raw.chunks(PIECE_LEN).enumerate().all(|(i, raw)| {
-            let decoded = opened.decode_piece(i, encoded.piece(i), &mut piece[..raw.len()]);
+            let base = base_piece(i, raw.len()).unwrap_or_default();
+            let into = &mut piece[..raw.len()];
+            let decoded = opened.decode_piece_against(i, encoded.piece(i), base, into);
             decoded.is_ok() && piece[..raw.len()] == *raw
         })
 }
@@ -191,7 +237,7 @@ mod tests {
             ("raw", wave(100_000)),
         ] {
             let origin = origin(hint);
-            let encoded = encoder.encode(choosers.of(&origin), &origin, &bytes);
+            let encoded = encoder.encode(choosers.of(&origin), &origin, &bytes, None);
             assert!(encoded.is_none(), "{hint}");
         }
     }
@@ -206,12 +252,38 @@ mod tests {
             ("auto", CodecId::Field),
         ] {
             let origin = origin(hint);
-            let encoded = encoder.encode(choosers.of(&origin), &origin, &wave);
-            let (bytes, parts) = encoded.unwrap();
-            assert_eq!(parts.codec, codec, "{hint}");
-            assert_eq!(parts.range(parts.count() - 1).end, bytes.len() as u64);
-            assert!(bytes.len() < wave.len());
+            let encoded = encoder.encode(choosers.of(&origin), &origin, &wave, None);
+            let form = encoded.unwrap();
+            assert_eq!(form.parts.codec, codec, "{hint}");
+            let end = form.parts.range(form.parts.count() - 1).end;
+            assert_eq!(end, form.bytes.len() as u64);
+            assert!(form.bytes.len() < wave.len() && !form.needs_base);
         }
+    }
+
+    #[test]
+    fn a_base_is_taken_where_it_helps() {
+        let (mut encoder, mut choosers) = (encoder(), LogChoosers::default());
+        let mut bits = seeded_bytes(3, 1 << 18);
+        // Weights: any mantissa, few exponents.
+        let set_exponent = |word: &mut [u8]| word[3] = 0x3d;
+        bits.chunks_exact_mut(4).for_each(set_exponent);
+        let next: Vec<u8> = (bits.chunks_exact(4))
+            .flat_map(|word| {
+                let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+                (word.wrapping_add(word >> 3 & 63)).to_le_bytes()
+            })
+            .collect();
+        let origin = origin("auto,f32");
+        let mut encode = |base: Option<&[u8]>| {
+            let chooser = choosers.of(&origin);
+            let form = encoder.encode(chooser, &origin, &next, base).unwrap();
+            (form.bytes.len(), form.needs_base)
+        };
+        let (alone, needs_base) = encode(None);
+        assert!(!needs_base && encode(Some(&seeded_bytes(4, 1 << 18))) == (alone, false));
+        let (len, needs_base) = encode(Some(&bits));
+        assert!(needs_base && len * 2 < alone, "{len} {alone}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The keys of containers' records.
 //!
 //! ```text
-//! 0  1  kind: 0 place and chunks (`record`), 1 counts (`counts`), 2 fingerprints (`fingerprints`)
+//! 0  1  kind: 0 place and chunks (`record`), 1 counts (`counts`), 2 fingerprints (`fingerprints`), 4 base (`bases`)
 //! 1  8  container, u64 big-endian
 //! ```
 //! Kind 3, with eight zero bytes, is one record of all containers: which saved index of chunks is theirs (`settle/saved`).
@@ -24,11 +24,21 @@ pub enum RecordKind {
     Counts = 1,
     /// The fingerprint of each chunk.
     Fingerprints = 2,
+    /// What it is encoded against, or was: those chunks are counted once more for it.
+    Base = 4,
 }
 
 impl RecordKind {
     /// All of them.
-    pub const ALL: [RecordKind; 3] = [
+    pub const ALL: [RecordKind; 4] = [
+        RecordKind::Chunks,
+        RecordKind::Counts,
+        RecordKind::Fingerprints,
+        RecordKind::Base,
+    ];
+
+    /// Those that go with the container.
+    pub const OF_CONTAINER: [RecordKind; 3] = [
         RecordKind::Chunks,
         RecordKind::Counts,
         RecordKind::Fingerprints,

@@ -5,7 +5,7 @@
 //! - New counts are visible to others only once the batch is applied.
 use super::keys::RecordKind;
 use super::table::{contradiction, load_counts, load_fingerprints};
-use super::{ChunkCounts, Container, ContainerId, ContainerTable, Fingerprints};
+use super::{ChunkCounts, Container, ContainerId, ContainerTable, Fingerprints, hold_value};
 use crate::cit::ChunkLocation;
 use crate::fingerprint::Fingerprint;
 use crate::keyspaces::CONTAINERS;
@@ -120,6 +120,11 @@ impl<'a> LockedContainers<'a> {
         self.open.remove(&id);
     }
 
+    /// Whether a chunk of a locked container is named, as far as the batch has come.
+    pub fn is_named(&self, id: ContainerId) -> bool {
+        self.open.get(&id).is_some_and(|open| !open.now.are_zero())
+    }
+
     /// The container of a run and the run's chunks. `None`: the container is gone, or has not all of these positions.
     fn chunks(
         &mut self,
@@ -188,7 +193,7 @@ impl<'a> LockedContainers<'a> {
             }
             if open.now.are_zero() {
                 if open.new.is_none() {
-                    for kind in RecordKind::ALL {
+                    for kind in RecordKind::OF_CONTAINER {
                         batch.delete(CONTAINERS, key(kind));
                     }
                 }
@@ -196,6 +201,9 @@ impl<'a> LockedContainers<'a> {
             }
             if let Some(new) = &open.new {
                 batch.put(CONTAINERS, key(RecordKind::Chunks), new.container.value());
+                if let Some(base) = new.container.base() {
+                    batch.put(CONTAINERS, key(RecordKind::Base), hold_value(base));
+                }
                 if new.fingerprints.of.iter().any(Option::is_some) {
                     let fingerprints = new.fingerprints.value();
                     batch.put(CONTAINERS, key(RecordKind::Fingerprints), fingerprints);
@@ -215,6 +223,9 @@ impl<'a> LockedContainers<'a> {
             let (container, table) = (&open.container, self.table);
             let index = table.index.get();
             if let Some(new) = &open.new {
+                if let Some(base) = container.base().filter(|_| !open.now.are_zero()) {
+                    table.bases.add(id, base);
+                }
                 let named = table.count_new(container, new.reserved, &open.now);
                 // Adopted bytes (nothing reserved) of a container that was not created still belong to the raw span.
                 if new.reserved > 0 || named > 0 {
@@ -226,11 +237,17 @@ impl<'a> LockedContainers<'a> {
                 }
                 continue;
             }
+            if open.before.0.iter().zip(&open.now.0).any(|(b, n)| n < b) {
+                table.bases.note_shrunk(id);
+            }
             if !(0..container.count()).any(|i| open.is_lost(i)) {
                 continue;
             }
             if open.now.are_zero() {
                 table.forget(id);
+                if container.base().is_some() {
+                    table.bases.note_idle(id);
+                }
             }
             if let Some(index) = index {
                 let unlisted = open.unlisted.iter();

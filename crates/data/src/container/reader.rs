@@ -1,17 +1,19 @@
 //! Reads chunks of containers, plain and encoded, verified.
 //!
 //! Of an encoded container only the pieces that hold wanted bytes are read, verified and decoded. Its head is parsed once and kept
-//! in memory, under a budget of its own; pieces that are read again in small parts are kept decoded (`decoded_cache`).
+//! in memory, under a budget of its own; pieces that are read again in small parts are kept decoded (`decoded_cache`). If it is encoded
+//! against a base, the base's bytes at the places of these pieces are read first, from containers that have none.
 //!
 //! Invariant: a byte is handed out only after the checksums of its stored piece, and of the head, were right.
 use super::decoded_cache::PieceKey;
 use super::encoded_parts::EncodedParts;
-use super::{Container, ContainerTable};
+use super::{Container, ContainerId, ContainerTable};
 use crate::pieces::ChecksummedPieces;
 use crate::record_cache::CachedRecord;
+use crate::span::{RunSource, SpanRuns};
 use crate::verified_read::{self, CoalescedReadBuffer, Mismatch, WantedPart};
 use forebay_codec::container::PIECE_LEN;
-use forebay_codec::{CodecError, OpenedContainer};
+use forebay_codec::{CodecError, ElementLayout, OpenedContainer};
 use forebay_proto::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ const READ_OVER_BYTES: u64 = 16 << 10;
 /// Wanted parts of one piece, up to this length, may come from decoded pieces in memory. For longer ones decoding costs no more than
 /// what else is done for a read.
 const SMALL_PART: usize = PIECE_LEN;
+/// How often reading a base is repeated because a container of it was moved meanwhile.
+const MAX_MOVES_FOLLOWED: usize = 16;
 
 /// The parsed head of an encoded container.
 pub struct ParsedHead {
@@ -127,6 +131,18 @@ impl ContainerTable {
         })
     }
 
+    /// How the bytes of an encoded container are numbers. `None`: its head is damaged, or it is plain.
+    ///
+    /// # Errors
+    /// As `read_parts`.
+    pub fn layout(&self, container: &Container) -> Result<Option<ElementLayout>> {
+        let Some(encoded) = container.encoded() else {
+            return Ok(None);
+        };
+        let head = self.head(container, encoded)?;
+        Ok(head.ok().map(|head| *head.opened.layout()))
+    }
+
     /// Copies a small part from a decoded piece in memory, if that is there.
     fn read_decoded(
         &self,
@@ -205,6 +221,20 @@ impl ContainerTable {
                 end += 1;
             }
             let len = (encoded.range(end - 1).end - begin) as usize;
+            let base_start = EncodedParts::raw_positions(step, container.bytes()).start;
+            let base = match container.base() {
+                Some(base) => {
+                    let raw = EncodedParts::raw_positions(end - 1, container.bytes());
+                    match self.read_base(container.id, base, base_start..raw.end, buffer) {
+                        // It may have been encoded anew, and its base be gone since.
+                        Err(e) if e.is_damage() && !self.is_current(container)? => {
+                            return Ok(Some(Mismatch::missing(step)));
+                        }
+                        base => base?,
+                    }
+                }
+                None => Vec::new(),
+            };
             let stored = match small.get_mut(..len) {
                 Some(small) => small,
                 None => buffer.bytes(len),
@@ -230,6 +260,12 @@ impl ContainerTable {
                     return Ok(Some(Mismatch { piece: part, found }));
                 }
                 let stored = &stored[place];
+                let base = match base.is_empty() {
+                    true => &[][..],
+                    false => {
+                        &base[(raw.start - base_start) as usize..(raw.end - base_start) as usize]
+                    }
+                };
                 let undecodable = |e: CodecError| self.undecodable(container, part, &e);
                 for w in touching {
                     let (range, into) = overlap(&raw, w);
@@ -239,13 +275,13 @@ impl ContainerTable {
                         let mut piece = [0; PIECE_LEN];
                         let piece = &mut piece[..(raw.end - raw.start) as usize];
                         opened
-                            .decode_piece(part - 1, stored, piece)
+                            .decode_piece_against(part - 1, stored, base, piece)
                             .map_err(undecodable)?;
                         w.into[into].copy_from_slice(&piece[range]);
                         self.decoded.insert(key, piece);
                     } else {
                         opened
-                            .decode_range(part - 1, stored, range, &mut w.into[into])
+                            .decode_range_against(part - 1, stored, range, base, &mut w.into[into])
                             .map_err(undecodable)?;
                     }
                 }
@@ -253,6 +289,70 @@ impl ContainerTable {
             step = end;
         }
         Ok(None)
+    }
+
+    fn is_current(&self, container: &Container) -> Result<bool> {
+        Ok(self.load(container.id)?.as_deref() == Some(container))
+    }
+
+    /// The bytes at these positions of what a container is encoded against.
+    fn read_base(
+        &self,
+        of: ContainerId,
+        base: &SpanRuns,
+        positions: Range<u64>,
+        buffer: &CoalescedReadBuffer<'_>,
+    ) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; (positions.end - positions.start) as usize];
+        let (mut rest, mut buffer) = (&mut bytes[..], buffer.another());
+        for run in base.within(positions) {
+            let (into, behind) = rest.split_at_mut(run.len as usize);
+            rest = behind;
+            if let RunSource::Container { id, at } = run.source {
+                let mut part = [WantedPart {
+                    at: at.into(),
+                    into,
+                }];
+                self.read_base_part(of, id, &mut part, &mut buffer)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a part of a container that another one is encoded against; again if it was moved meanwhile.
+    fn read_base_part(
+        &self,
+        of: ContainerId,
+        id: ContainerId,
+        part: &mut [WantedPart<'_>],
+        buffer: &mut CoalescedReadBuffer<'_>,
+    ) -> Result<()> {
+        let mut container = self.find(id)?;
+        for _ in 0..MAX_MOVES_FOLLOWED {
+            let has_all = |c: &Arc<Container>| {
+                let mut parts = part.iter();
+                parts.all(|part| c.chunks_over(&positions(part)).is_some())
+            };
+            // One with a base would have this go on for ever, and none is made.
+            let is_base = |c: &Arc<Container>| c.base().is_none() && has_all(c);
+            let Some(c) = container.filter(is_base) else {
+                break;
+            };
+            let Some(bad) = self.read_parts(&c, buffer, part)? else {
+                return Ok(());
+            };
+            container = self.load(id)?;
+            if container.as_ref() == Some(&c) {
+                for chunk in c.chunks_of_part(bad.piece) {
+                    self.damaged.add(id, chunk);
+                }
+                let user = format!(" (the base of container {of})");
+                return Err(verified_read::damage(&self.segments, &*c, &user, &bad));
+            }
+        }
+        Err(Error::Corrupt(format!(
+            "container {id} has not the bytes that container {of} is encoded against; run `forebay fsck`"
+        )))
     }
 
     fn undecodable(

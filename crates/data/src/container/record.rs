@@ -1,7 +1,7 @@
 //! A container as its record has it: where it lies, its chunks, and the stored parts with their checksums.
 //!
 //! ```text
-//!  0  1  version: 1 plain, 2 encoded
+//!  0  1  version: 1 plain, 2 encoded, 3 encoded against a base
 //!  1  1  codec: 0, the bytes are as they are; else the number of a `CodecId`
 //!  2  2  zero
 //!  4  4  segment file                                       u32 little-endian, as all below
@@ -10,6 +10,7 @@
 //! 16     n times: length * 2 + dropped, varint
 //!        CRC32C 4 of the raw bytes of each chunk that is not dropped
 //!        only if encoded, the stored parts: the codec's head, and one piece for each 4 KiB of positions (`encoded_parts`)
+//!        only against a base, where the base's bytes are: runs, as in a span (`span/runs`)
 //! ```
 //! A chunk is **dropped** when the container moves and nothing names it: it keeps its positions, and has no bytes.
 //!
@@ -18,8 +19,12 @@
 //! found by position. In an encoded one ([`EncodedParts`]) parts are found by their offset from the container's first stored byte. A
 //! part is **needed** while a named chunk has a byte in it.
 //!
+//! A container may be encoded against a **base**: as many raw bytes as it has positions, which are needed to decode it. They are in other
+//! containers, named by runs, and stay there because a record of its own counts these runs (`bases`).
+//!
 //! Invariants: there is a chunk, and no more than [`MAX_CONTAINER_CHUNKS`]; none is empty; together they are
-//! [`MAX_CONTAINER_BYTES`] at most. No stored part of a needed chunk is dropped.
+//! [`MAX_CONTAINER_BYTES`] at most. No stored part of a needed chunk is dropped. Only an encoded container has a base, and its runs are
+//! as long as its positions.
 use super::encoded_parts::EncodedParts;
 use super::{ChunkCounts, ContainerId, MAX_CONTAINER_BYTES};
 use crate::chunk::MAX_CHUNK_BYTES;
@@ -27,6 +32,7 @@ use crate::cit::MAX_CONTAINER_CHUNKS;
 use crate::pieces::ChecksummedPieces;
 use crate::record_cache::CachedRecord;
 use crate::segment::SegmentRange;
+use crate::span::SpanRuns;
 use forebay_codec::{CodecId, varint};
 use std::ops::Range;
 
@@ -34,6 +40,8 @@ use std::ops::Range;
 const PLAIN_VERSION: u8 = 1;
 /// Version of the record of an encoded container.
 const ENCODED_VERSION: u8 = 2;
+/// Version of the record of a container that is encoded against a base.
+const BASED_VERSION: u8 = 3;
 const HEAD: usize = 16;
 
 /// A chunk of a container.
@@ -67,6 +75,8 @@ pub struct Container {
     chunks: Box<[ChunkPlace]>,
     /// How it is encoded. `None`: it is plain.
     encoded: Option<Box<EncodedParts>>,
+    /// Where the bytes are that it is encoded against.
+    base: Option<Box<SpanRuns>>,
 }
 
 impl Container {
@@ -94,13 +104,23 @@ impl Container {
             offset,
             chunks: chunks.into_iter().map(place).collect(),
             encoded: None,
+            base: None,
         }
     }
 
-    /// The same container in its encoded form. `parts` must be those of as many raw bytes.
+    /// The same container in its encoded form, without a base. `parts` must be those of as many raw bytes.
     pub fn into_encoded(self, parts: EncodedParts) -> Container {
         Container {
             encoded: Some(Box::new(parts)),
+            base: None,
+            ..self
+        }
+    }
+
+    /// The same encoded container, which these bytes are needed to decode; as many as it has positions. `None`: it needs none.
+    pub fn with_base(self, base: Option<SpanRuns>) -> Container {
+        Container {
+            base: base.map(Box::new),
             ..self
         }
     }
@@ -109,8 +129,14 @@ impl Container {
     pub fn into_plain(self) -> Container {
         Container {
             encoded: None,
+            base: None,
             ..self
         }
+    }
+
+    /// Where the bytes are that it is encoded against; `None`: it needs no others.
+    pub fn base(&self) -> Option<&SpanRuns> {
+        self.base.as_deref()
     }
 
     /// How it is encoded; `None`: it is plain.
@@ -298,6 +324,7 @@ impl Container {
         let encoded = self.encoded().map(|parts| Box::new(parts.only(&needed)));
         Container {
             encoded,
+            base: self.base.clone(),
             ..Container::new(self.id, segment, offset, chunks)
         }
     }
@@ -306,6 +333,7 @@ impl Container {
     pub fn value(&self) -> Vec<u8> {
         let (version, codec) = match self.encoded() {
             None => (PLAIN_VERSION, 0),
+            Some(parts) if self.base.is_some() => (BASED_VERSION, parts.codec as u8),
             Some(parts) => (ENCODED_VERSION, parts.codec as u8),
         };
         let mut value = vec![version, codec, 0, 0];
@@ -322,6 +350,9 @@ impl Container {
         if let Some(parts) = self.encoded() {
             parts.encode(&mut value);
         }
+        if let Some(base) = self.base() {
+            base.encode(&mut value);
+        }
         value
     }
 
@@ -334,7 +365,7 @@ impl Container {
         let u32_at = |at: usize| Some(u32::from_le_bytes(*value.get(at..)?.first_chunk()?));
         let codec = match value.get(..2) {
             Some([PLAIN_VERSION, 0]) => None,
-            Some([ENCODED_VERSION, codec]) => {
+            Some([ENCODED_VERSION | BASED_VERSION, codec]) => {
                 let known = CodecId::ALL.get(usize::from(*codec));
                 Some(*known.ok_or("unknown codec")?)
             }
@@ -377,6 +408,14 @@ impl Container {
                 plain.into_encoded(parts)
             }
         };
+        let base = match value[0] {
+            BASED_VERSION => Some(SpanRuns::decode(
+                container.bytes(),
+                std::mem::take(&mut rest),
+            )?),
+            _ => None,
+        };
+        let container = container.with_base(base);
         if !rest.is_empty() {
             return Err("bytes after its end");
         }
@@ -448,13 +487,15 @@ impl CachedRecord for Container {
 
     fn memory(&self) -> usize {
         let encoded = self.encoded().map_or(0, EncodedParts::memory);
-        160 + size_of::<ChunkPlace>() * self.chunks.len() + encoded
+        let base = self.base().map_or(0, SpanRuns::memory);
+        160 + size_of::<ChunkPlace>() * self.chunks.len() + encoded + base
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::span::{Run, RunSource};
     use forebay_codec::general::{ByteCodec, GeneralCodec};
     use forebay_codec::{Codec, ElementLayout, ElementType, EncodedContainer};
     use proptest::prelude::*;
@@ -517,6 +558,7 @@ mod tests {
         #[test]
         fn an_encoded_container_reads_back_and_keeps_the_parts_that_named_chunks_need(
             chunks in chunks(), named in prop::collection::vec(0u64..3, 40), again in prop::collection::vec(0u64..2, 40),
+            based in any::<bool>(),
         ) {
             let all = chunks.iter().map(|c| StoredChunk { crc: Some(7), ..*c });
             let plain = Container::new(9, 3, 4096, all);
@@ -528,6 +570,9 @@ mod tests {
             let whole = plain.into_encoded(EncodedParts::of(CodecId::Lz4, &encoded));
             prop_assert_eq!(Container::decode(9, &whole.value()), Ok(whole.clone()));
             prop_assert_eq!(whole.stored_len(), encoded.encoded_len() as u64);
+            let zeros = Run { len: whole.bytes() as u32, source: RunSource::Zeros };
+            let whole = whole.with_base(based.then(|| std::iter::once(zeros).collect()));
+            prop_assert_eq!(Container::decode(9, &whole.value()), Ok(whole.clone()));
             let counts = |counts: &[u64]| ChunkCounts(counts[..chunks.len()].into());
             let (first, second) = (counts(&named), counts(&named.iter().zip(&again).map(|(a, b)| a * b).collect::<Vec<_>>()));
             prop_assume!(!first.are_zero());
@@ -555,7 +600,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_refused_or_a_container(
-            mut bytes in prop::collection::vec(any::<u8>(), 0..80), n in 0u32..12, version in 1u8..3, codec in 0u8..9,
+            mut bytes in prop::collection::vec(any::<u8>(), 0..80), n in 0u32..12, version in 1u8..5, codec in 0u8..9,
         ) {
             if bytes.len() >= HEAD {
                 bytes[..4].copy_from_slice(&[version, codec, 0, 0]);
@@ -563,6 +608,7 @@ mod tests {
             }
             if let Ok(container) = Container::decode(1, &bytes) {
                 prop_assert!(container.count() > 0 && container.bytes() <= MAX_CONTAINER_BYTES);
+                prop_assert!(container.base().is_none_or(|base| base.bytes() == container.bytes()));
                 let _ = container.segment_offset(container.bytes() - 1);
             }
         }

@@ -11,7 +11,9 @@
 use super::decoded_cache::DecodedCache;
 use super::keys::RecordKind;
 use super::reader::ParsedHead;
-use super::{ChunkCounts, Container, ContainerId, DamagedChunks, Fingerprints, LockedContainers};
+use super::{
+    BaseHolds, ChunkCounts, Container, ContainerId, DamagedChunks, Fingerprints, LockedContainers,
+};
 use crate::byte_budget::ByteBudget;
 use crate::cit::Cit;
 use crate::keyspaces::CONTAINERS;
@@ -37,6 +39,8 @@ pub struct ContainerTable {
     pub(super) decoded: DecodedCache,
     /// Chunks that are known to be damaged.
     pub damaged: DamagedChunks,
+    /// What containers with a base hold.
+    pub bases: BaseHolds,
     locks: StripedLocks,
     /// Stored bytes of chunks that are named.
     named: AtomicU64,
@@ -105,6 +109,7 @@ impl ContainerTable {
             heads: RecordCache::new(2 * cache_bytes),
             decoded: DecodedCache::new(cache_bytes),
             damaged: DamagedChunks::default(),
+            bases: BaseHolds::default(),
             locks: StripedLocks::default(),
             named: AtomicU64::new(0),
             encoded: EncodedBytes::default(),
@@ -263,6 +268,9 @@ impl ContainerTable {
                 return true;
             };
             self.forget(m.old.id);
+            if m.old.base().is_some() && m.new.base().is_none() {
+                self.bases.note_idle(m.old.id);
+            }
             let (before, now) = (m.old.named_len(&counts), m.new.named_len(&counts));
             // Counted in the new segment first: so no segment looks empty that is not.
             self.segments

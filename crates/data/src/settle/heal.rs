@@ -70,6 +70,9 @@ impl Settler {
                 }
             }
         }
+        if container.base().is_some() && damaged.is_empty() {
+            damaged = self.undecodable(container, counts)?;
+        }
         if !damaged.is_empty() && self.containers.load(container.id)?.as_deref() != Some(container)
         {
             return Ok(false);
@@ -78,6 +81,26 @@ impl Settler {
         damaged.into_iter().for_each(add);
         self.verified.add(container.id, epoch);
         Ok(true)
+    }
+
+    /// The named chunks of a container with a base that do not decode: the base may be damaged.
+    fn undecodable(&self, container: &Container, counts: &ChunkCounts) -> Result<Vec<usize>> {
+        let mut buffer = CoalescedReadBuffer::of(&self.buffers);
+        let all = (self.containers).read_named(container, |i| counts.0[i] > 0, &mut buffer);
+        match all {
+            Err(error) if !error.is_damage() => return Err(error),
+            Ok(Ok(_)) => return Ok(Vec::new()),
+            Ok(Err(_)) | Err(_) => {}
+        }
+        let mut damaged = Vec::new();
+        for chunk in (0..container.count()).filter(|i| counts.0[*i] > 0) {
+            match (self.containers).read_named(container, |i| i == chunk, &mut buffer) {
+                Err(error) if !error.is_damage() => return Err(error),
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) | Err(_) => damaged.push(chunk),
+            }
+        }
+        Ok(damaged)
     }
 
     /// Stored bytes, unverified; zeros where the file has none.

@@ -69,12 +69,7 @@ impl<'a> SettlePlan<'a> {
     pub fn new(settler: &'a Settler, encoder: Option<&'a mut SettleEncoder>) -> SettlePlan<'a> {
         SettlePlan {
             settler,
-            writer: ContainerWriter::new(
-                &settler.reclaimer,
-                &settler.ids,
-                settler.options.fingerprint,
-                encoder,
-            ),
+            writer: ContainerWriter::new(settler, encoder),
             spans: Vec::new(),
             adopting: Vec::new(),
             adopted_segments: BTreeSet::new(),
@@ -295,6 +290,7 @@ impl<'a> SettlePlan<'a> {
             id,
             bytes: &read.bytes()[span.at.clone()],
             origin: span.origin(span.at.start),
+            addresses: vec![span.span.live.clone()],
             chunks: stored.clone(),
             fingerprints: own.clone(),
         };

@@ -3,30 +3,55 @@
 //! A container that may be encoded holds chunks of one log only, because their numbers begin at the same places. Logs with few chunks
 //! share a container, because each container costs records and a head.
 //!
+//! Bytes of a later version of a file may be encoded against an earlier one (`base`). A log for which that was tried some times in vain is
+//! encoded without.
+//!
 //! Invariant: written containers count in their segment as reserved until they are handed over. If the writer is dropped before,
 //! their space is given back.
+use super::Settler;
+use super::base::FoundBase;
 use crate::cit::MAX_CONTAINER_CHUNKS;
 use crate::container::encoder::{ContainerEncoder, LogChoosers, RawOrigin};
 use crate::container::{
     Container, ContainerId, Fingerprints, MAX_CONTAINER_BYTES, NewContainer, StoredChunk,
 };
-use crate::counter::Counter;
-use crate::fingerprint::{Fingerprint, FingerprintKind};
-use crate::reclaim::Reclaimer;
+use crate::fingerprint::Fingerprint;
 use crate::segment::{Lane, Segment, SegmentRange};
 use forebay_codec::choose::{CodecSpeeds, CostGoal, CostModel};
-use forebay_proto::{Error, Result};
+use forebay_codec::hint::HintedCodec;
+use forebay_proto::{Error, LogId, Result};
+use lru::LruCache;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Chunks of different origins share a container until it has so many bytes.
 const SHARED_BYTES: usize = 64 << 10;
+/// Containers of a log for which a base is tried, if none gains by it; and of which at least one in so many must gain.
+const MAX_VAIN_TRIALS: u32 = 4;
+/// Logs of which the trials are kept.
+const KEPT_TRIALS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
 /// Encodes new containers.
 pub struct SettleEncoder {
     encoder: ContainerEncoder,
     choosers: LogChoosers,
+    trials: LruCache<LogId, BaseTrials>,
+}
+
+/// Containers of a log that were encoded against a base.
+#[derive(Default)]
+struct BaseTrials {
+    made: u32,
+    gained: u32,
+}
+
+impl BaseTrials {
+    fn may_gain(&self) -> bool {
+        self.made < MAX_VAIN_TRIALS * (1 + self.gained)
+    }
 }
 
 impl SettleEncoder {
@@ -38,6 +63,7 @@ impl SettleEncoder {
                 speeds: CodecSpeeds::DEFAULT,
             }),
             choosers: LogChoosers::default(),
+            trials: LruCache::new(KEPT_TRIALS),
         }
     }
 }
@@ -50,6 +76,8 @@ pub struct FullContainer<'a> {
     pub bytes: &'a [u8],
     /// Where they come from.
     pub origin: RawOrigin,
+    /// All their addresses in the log of the origin, in order. Empty: some are of another log.
+    pub addresses: Vec<Range<u64>>,
     /// The chunks that they are.
     pub chunks: Vec<StoredChunk>,
     /// What the chunks are known by.
@@ -60,16 +88,31 @@ pub struct FullContainer<'a> {
 struct OpenContainer {
     id: ContainerId,
     origin: RawOrigin,
+    /// As in [`FullContainer`]; `None`: some are of another log.
+    addresses: Option<Vec<Range<u64>>>,
     bytes: Vec<u8>,
     chunks: Vec<StoredChunk>,
     fingerprints: Vec<Option<Fingerprint>>,
 }
 
+impl OpenContainer {
+    /// Bytes from there come next.
+    fn add_addresses(&mut self, origin: &RawOrigin, len: usize) {
+        let addresses = origin.addr..origin.addr + len as u64;
+        match &mut self.addresses {
+            Some(_) if origin.log != self.origin.log => self.addresses = None,
+            Some(known) => match known.last_mut() {
+                Some(last) if last.end == addresses.start => last.end = addresses.end,
+                _ => known.push(addresses),
+            },
+            None => {}
+        }
+    }
+}
+
 /// See the head of this file.
 pub struct ContainerWriter<'a> {
-    reclaimer: &'a Reclaimer,
-    ids: &'a Counter,
-    kind: FingerprintKind,
+    settler: &'a Settler,
     /// `None`: all containers are plain.
     encoder: Option<&'a mut SettleEncoder>,
     filling: Option<OpenContainer>,
@@ -83,15 +126,11 @@ pub struct ContainerWriter<'a> {
 impl<'a> ContainerWriter<'a> {
     /// A writer that has written nothing yet.
     pub fn new(
-        reclaimer: &'a Reclaimer,
-        ids: &'a Counter,
-        kind: FingerprintKind,
+        settler: &'a Settler,
         encoder: Option<&'a mut SettleEncoder>,
     ) -> ContainerWriter<'a> {
         ContainerWriter {
-            reclaimer,
-            ids,
-            kind,
+            settler,
             encoder,
             filling: None,
             memory: Vec::new(),
@@ -105,7 +144,7 @@ impl<'a> ContainerWriter<'a> {
     /// # Errors
     /// As the store.
     pub fn next_id(&self) -> Result<ContainerId> {
-        self.ids.next()
+        self.settler.ids.next()
     }
 
     /// Adds a chunk from `origin`. Returns its container and its position there.
@@ -132,13 +171,15 @@ impl<'a> ContainerWriter<'a> {
         let filling = match &mut self.filling {
             Some(filling) => filling,
             none => none.insert(OpenContainer {
-                id: self.ids.next()?,
+                id: self.settler.ids.next()?,
                 origin,
+                addresses: Some(Vec::new()),
                 bytes: std::mem::take(&mut self.memory),
                 chunks: Vec::new(),
                 fingerprints: Vec::new(),
             }),
         };
+        filling.add_addresses(&origin, chunk.len());
         let at = filling.bytes.len() as u32;
         filling.bytes.extend_from_slice(chunk);
         filling.fingerprints.push(fingerprint);
@@ -158,6 +199,7 @@ impl<'a> ContainerWriter<'a> {
             id: filling.id,
             bytes: &filling.bytes,
             origin: filling.origin,
+            addresses: filling.addresses.unwrap_or_default(),
             chunks: filling.chunks,
             fingerprints: filling.fingerprints,
         };
@@ -172,39 +214,67 @@ impl<'a> ContainerWriter<'a> {
     /// # Errors
     /// As the disk; `ENOSPC` if it is full.
     pub fn write_full(&mut self, full: FullContainer<'_>, only_encoded: bool) -> Result<bool> {
-        let encoder = self.encoder.as_mut();
-        let encoded = encoder.and_then(|encoder| {
+        let mut base = self.find_base(&full)?;
+        let encoded = self.encoder.as_mut().and_then(|encoder| {
             let chooser = encoder.choosers.of(&full.origin);
-            (encoder.encoder).encode(chooser, &full.origin, full.bytes)
+            let bytes = base.as_ref().map(|base| &base.bytes[..]);
+            let form = (encoder.encoder).encode(chooser, &full.origin, full.bytes, bytes);
+            let needs_base = form.as_ref().is_some_and(|form| form.needs_base);
+            if base.is_some() {
+                let trials = (encoder.trials).get_or_insert_mut(full.origin.log, Default::default);
+                trials.made += 1;
+                trials.gained += u32::from(needs_base);
+            }
+            base = base.take().filter(|_| needs_base);
+            form
         });
         let (bytes, parts) = match encoded {
-            Some((bytes, parts)) => (bytes, Some(parts)),
+            Some(form) => (form.bytes, Some(form.parts)),
             None if only_encoded => return Ok(false),
             None => (full.bytes, None),
         };
-        let segments = &self.reclaimer.segments;
+        let reclaimer = &self.settler.reclaimer;
+        let segments = &reclaimer.segments;
         let len = bytes.len() as u64;
         let (segment, offset) = segments.reserve(Lane::Containers, len)?;
         let number = segment.number;
         if let Err(e) = segments.write(&segment, offset, bytes) {
-            self.reclaimer
-                .discard_bytes(std::iter::once(SegmentRange::new(number, offset, len)));
-            return Err(self.reclaimer.poison.note(e));
+            reclaimer.discard_bytes(std::iter::once(SegmentRange::new(number, offset, len)));
+            return Err(reclaimer.poison.note(e));
         }
         self.segments.insert(number, segment);
         let plain = Container::new(full.id, number, offset, full.chunks);
         self.written.push(NewContainer {
             container: match parts {
-                Some(parts) => plain.into_encoded(parts),
+                Some(parts) => plain
+                    .into_encoded(parts)
+                    .with_base(base.map(|base| base.runs)),
                 None => plain,
             },
             fingerprints: Fingerprints {
-                kind: self.kind,
+                kind: self.settler.options.fingerprint,
                 of: full.fingerprints,
             },
             reserved: len,
         });
         Ok(true)
+    }
+
+    /// What a container may be encoded against, if that is worth a try.
+    fn find_base(&mut self, full: &FullContainer<'_>) -> Result<Option<FoundBase>> {
+        let log = full.origin.log;
+        let is_open = matches!(
+            full.origin.hint.codec,
+            HintedCodec::Auto | HintedCodec::Field
+        );
+        let Some(encoder) = self.encoder.as_mut().filter(|_| is_open) else {
+            return Ok(None);
+        };
+        let in_vain = encoder.trials.get(&log).is_some_and(|t| !t.may_gain());
+        if full.addresses.is_empty() || in_vain || !self.settler.series.has_key(log) {
+            return Ok(None);
+        }
+        self.settler.find_base(log, &full.addresses)
     }
 
     /// Writes the last container and syncs all. Returns them; their space still counts as reserved. If the disk was full, the last one
@@ -218,8 +288,8 @@ impl<'a> ContainerWriter<'a> {
             written => written.map(|()| None)?,
         };
         for segment in self.segments.values() {
-            let synced = self.reclaimer.segments.sync(segment);
-            synced.map_err(|e| self.reclaimer.poison.note_sync(e))?;
+            let synced = self.settler.segments.sync(segment);
+            synced.map_err(|e| self.settler.poison.note_sync(e))?;
         }
         Ok((std::mem::take(&mut self.written), no_room))
     }
@@ -228,7 +298,8 @@ impl<'a> ContainerWriter<'a> {
 impl Drop for ContainerWriter<'_> {
     fn drop(&mut self) {
         let unused = self.written.iter();
-        self.reclaimer
+        self.settler
+            .reclaimer
             .discard_bytes(unused.flat_map(|new| new.container.places(|_| true)));
     }
 }

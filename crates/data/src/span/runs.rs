@@ -106,6 +106,11 @@ impl SpanRuns {
         self.0.len()
     }
 
+    /// Memory, bytes.
+    pub fn memory(&self) -> usize {
+        size_of::<Run>() * self.0.len()
+    }
+
     /// Bytes of all.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|run| u64::from(run.len)).sum()
@@ -128,7 +133,8 @@ impl SpanRuns {
         })
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends them to a record.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         varint::put(out, self.0.len() as u64);
         let mut before = 0;
         for run in &self.0 {
@@ -142,8 +148,8 @@ impl SpanRuns {
         }
     }
 
-    /// Decodes the runs of a span with this many live bytes.
-    pub(super) fn decode(live: u64, mut bytes: &[u8]) -> Result<SpanRuns, &'static str> {
+    /// Decodes runs of so many bytes together.
+    pub(crate) fn decode(live: u64, mut bytes: &[u8]) -> Result<SpanRuns, &'static str> {
         const SHORT: &str = "cut short";
         let bytes = &mut bytes;
         let count = varint::take(bytes).ok_or(SHORT)?;

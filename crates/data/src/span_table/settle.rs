@@ -1,11 +1,11 @@
 //! The batch that settles: it replaces raw spans by mapped ones, with the records and counts of their containers, all or nothing.
 //!
-//! A span stays raw if its record changed since it was read, or if a chunk that it would name is gone by now. Chunks that only such
-//! spans would name are not kept.
+//! A span stays raw if its record changed since it was read, if a chunk that it would name is gone by now, or if it would name a container
+//! whose base is. Chunks that only such spans would name are not kept.
 use super::{SpanTable, unneeded};
-use crate::container::{ContainerId, NewContainer};
+use crate::container::{ContainerId, LockedContainers, NewContainer, containers_of};
 use crate::segment::SegmentRange;
-use crate::span::{self, Span, StoredHint};
+use crate::span::{self, Span, SpanRuns, StoredHint};
 use forebay_proto::{LogId, Result};
 use forebay_storage::Batch;
 use std::collections::{HashMap, HashSet};
@@ -40,6 +40,22 @@ pub struct SettleOutcome {
     pub undone: Vec<Span>,
 }
 
+/// Counts the chunks of new containers' bases. Returns the containers whose base is gone.
+fn hold_bases(
+    locked: &mut LockedContainers<'_>,
+    bases: &HashMap<ContainerId, SpanRuns>,
+) -> Result<HashSet<ContainerId>> {
+    let mut baseless = HashSet::new();
+    for (id, base) in bases {
+        match locked.increment_counts(base) {
+            Ok(true) => {}
+            Err(e) if !e.is_damage() => return Err(e),
+            Ok(false) | Err(_) => drop(baseless.insert(*id)),
+        }
+    }
+    Ok(baseless)
+}
+
 impl SpanTable {
     /// Sets the hint of a raw span, unless it has changed meanwhile.
     ///
@@ -67,8 +83,15 @@ impl SpanTable {
         let named = spans.iter().filter_map(|s| s.new.runs());
         let named = named.flat_map(|runs| runs.iter().filter_map(|run| run.in_container()));
         let new = containers.iter().map(|new| new.container.id);
-        let ids: HashSet<ContainerId> = named.map(|(id, _)| id).chain(new).collect();
+        let bases: HashMap<ContainerId, SpanRuns> = containers
+            .iter()
+            .filter_map(|new| Some((new.container.id, new.container.base()?.clone())))
+            .collect();
+        let of_bases = bases.values().flat_map(containers_of);
+        let ids: HashSet<ContainerId> =
+            named.map(|(id, _)| id).chain(new).chain(of_bases).collect();
         let mut locked = self.containers.lock(ids);
+        let baseless = hold_bases(&mut locked, &bases)?;
         let adopting: HashSet<ContainerId> = spans.iter().filter_map(|s| s.adopted_by).collect();
         let mut adopted = HashMap::new();
         for new in containers {
@@ -84,7 +107,9 @@ impl SpanTable {
             if is_current && let Some(new) = s.adopted_by.and_then(|id| adopted.remove(&id)) {
                 locked.create(new);
             }
-            let taken = match s.new.runs().filter(|_| is_current) {
+            let is_decodable =
+                |runs: &&SpanRuns| !containers_of(runs).any(|id| baseless.contains(&id));
+            let taken = match s.new.runs().filter(|_| is_current).filter(is_decodable) {
                 Some(runs) => locked.increment_counts(runs),
                 None => Ok(false),
             };
@@ -98,6 +123,12 @@ impl SpanTable {
                     s.adopted_by.iter().for_each(|id| locked.cancel(*id));
                     outcome.undone.push(s.old);
                 }
+            }
+        }
+        for (id, base) in &bases {
+            // Nothing names it, so it is not created.
+            if !baseless.contains(id) && !locked.is_named(*id) {
+                locked.decrement_counts(base)?;
             }
         }
         let mut batch = Batch::new();

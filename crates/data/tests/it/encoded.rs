@@ -34,12 +34,12 @@ fn written(fixture: &Fixture, bytes: &[u8], hint: &str, step: usize) -> LogId {
     log
 }
 
-fn containers(fixture: &Fixture) -> Vec<Container> {
+pub fn containers(fixture: &Fixture) -> Vec<Container> {
     container::all(&fixture.store).map(Result::unwrap).collect()
 }
 
 /// Reads everything, and many random parts.
-fn assert_read(fixture: &Fixture, log: LogId, bytes: &[u8]) {
+pub fn assert_read(fixture: &Fixture, log: LogId, bytes: &[u8]) {
     assert!(fixture.read(log, 0, bytes.len()).unwrap() == bytes);
     let mut random = Random::new(log);
     for _ in 0..200 {
@@ -51,7 +51,7 @@ fn assert_read(fixture: &Fixture, log: LogId, bytes: &[u8]) {
     }
 }
 
-fn assert_counted(fixture: &Fixture) {
+pub fn assert_counted(fixture: &Fixture) {
     let (mut stored, mut raw) = (0, 0);
     recount(&fixture.store, |recount| {
         assert!(recount.is_right(), "container {}", recount.container.id);
@@ -66,7 +66,7 @@ fn assert_counted(fixture: &Fixture) {
     assert_eq!((stats.encoded, stats.encoded_from), (stored, raw));
 }
 
-fn assert_empties(fixture: &Fixture) {
+pub fn assert_empties(fixture: &Fixture) {
     let logs: Vec<_> = span::all(&fixture.store).map(|s| s.unwrap().log).collect();
     let all: Vec<_> = logs.iter().map(|log| (*log, 0..u64::MAX)).collect();
     fixture.logs.free(&all).unwrap();
@@ -86,7 +86,7 @@ fn assert_empties(fixture: &Fixture) {
 }
 
 /// Damaged bytes that a full check of the stopped store finds: of containers, and of spans.
-fn checked(fixture: &Fixture) -> (usize, usize) {
+pub fn checked(fixture: &Fixture) -> (usize, usize) {
     let data = fixture.data_dir();
     let files = SegmentFiles::new(&OsIo, &data);
     let mut check = StoredBytes::new(&fixture.store, Some(files), ByteCheck::Bytes);
@@ -100,7 +100,7 @@ fn checked(fixture: &Fixture) -> (usize, usize) {
 }
 
 /// Flips a bit of a stored part of a container.
-fn flip(fixture: &Fixture, container: &Container, part: usize) {
+pub fn flip(fixture: &Fixture, container: &Container, part: usize) {
     let at = container.segment_offset(container.piece(part).start);
     let path = fixture
         .data_dir()

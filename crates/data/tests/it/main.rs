@@ -1,6 +1,7 @@
 //! The log bytes of a member as a whole: one binary, a module for each behaviour.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bases;
 mod basics;
 mod chunk_chains;
 mod chunk_content;

@@ -1,11 +1,14 @@
-//! Random histories with settling, with and without codecs, of logs that share much, with crashes and failing calls at every stage, against a plain model:
+//! Random histories with settling, with and without codecs, of logs that share much and are versions of one thing, with crashes and failing calls at every stage, against a plain model:
 //! what was acknowledged is there as the durability says, nothing reads as other bytes than were written, every chunk is counted as
 //! often as it is named, and when all is freed nothing is left.
 use crate::common::{options, read_from_elsewhere, settle_options, wave};
 use forebay_data::check::recount;
 use forebay_data::fingerprint::FingerprintKind;
 use forebay_data::ranges::{merge, subtract};
-use forebay_data::{CodecWhen, LogId, LogStore, LogStoreOptions, SettleOptions, container, span};
+use forebay_data::{
+    AppendOptions, CodecWhen, LogId, LogStore, LogStoreOptions, SeriesId, SettleOptions, container,
+    span,
+};
 use forebay_proto::{Error, Fid, Result};
 use forebay_storage::fault::{FaultIo, Image};
 use forebay_storage::{Durability, Io, Options, Store};
@@ -20,6 +23,13 @@ use std::sync::{Arc, LazyLock};
 static SHARED: LazyLock<Vec<u8>> =
     LazyLock::new(|| [seeded_bytes(7, 200_000), wave(7, 50_000)].concat());
 
+/// Of which logs hold versions, each byte where it is in this: weights, as in checkpoints.
+static WEIGHTS: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut weights = seeded_bytes(8, 1 << 20);
+    weights.chunks_exact_mut(4).for_each(|word| word[3] = 0x3d);
+    weights
+});
+
 /// What may be asked of the bytes after a failure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Promise {
@@ -32,6 +42,8 @@ enum Promise {
 #[derive(Default)]
 struct Log {
     id: LogId,
+    /// Most of it is nearly what others have at the same place.
+    is_version: bool,
     bytes: Vec<u8>,
     flushed: u64,
     sealed: bool,
@@ -83,10 +95,17 @@ impl Machine {
     }
 }
 
-/// Bytes to append: zeros, a part of what others have too, or new ones.
-fn content(n: &mut Random) -> Vec<u8> {
+/// Bytes to append at an offset: zeros, a part of what others have too or nearly have there, or new ones.
+fn content(offset: usize, is_version: bool, n: &mut Random) -> Vec<u8> {
     let len = [50, 4096, 9000, 70_000, 300_000][n.index(5)];
     match n.below(6) {
+        _ if is_version && offset + len <= WEIGHTS.len() => {
+            let mut version = WEIGHTS[offset..offset + len].to_vec();
+            let places = version.iter_mut().zip(offset..);
+            let changing = places.filter(|(_, at)| at % 4 == 0);
+            changing.for_each(|(byte, _)| *byte ^= n.next() as u8);
+            version
+        }
         0 => vec![0; len],
         1 if n.chance(50) => wave(n.next(), len.div_ceil(4)),
         1 => seeded_bytes(n.next(), len),
@@ -103,7 +122,13 @@ fn content(n: &mut Random) -> Vec<u8> {
 fn step(store: &LogStore, logs: &mut Vec<Log>, n: &mut Random) -> Result<()> {
     if logs.len() < 2 || n.below(12) == 0 {
         logs.push(Log {
-            id: store.create_log(Fid(5), Default::default())?,
+            // Each of another file.
+            id: store.create_log_in(
+                Fid(100 + n.below(1 << 20)),
+                Default::default(),
+                Some(SeriesId(1)),
+            )?,
+            is_version: n.chance(70),
             ..Log::default()
         });
         return Ok(());
@@ -112,8 +137,13 @@ fn step(store: &LogStore, logs: &mut Vec<Log>, n: &mut Random) -> Result<()> {
     let log = &mut logs[at];
     match n.below(14) {
         0..=4 if !log.sealed => {
-            let bytes = content(n);
-            store.append(log.id, &bytes)?;
+            let is_version = log.is_version && n.chance(90);
+            let bytes = content(log.bytes.len(), is_version, n);
+            let options = AppendOptions {
+                offset: Some(log.bytes.len() as u64),
+                ..AppendOptions::default()
+            };
+            store.append_with(log.id, &bytes, options)?;
             log.bytes.extend_from_slice(&bytes);
         }
         5 | 6 if !log.sealed => {
@@ -245,6 +275,7 @@ fn after(image: &Image, durability: Durability, seed: u64, logs: &mut Vec<Log>, 
     });
     let all: Vec<_> = logs.iter().map(|log| (log.id, 0..u64::MAX)).collect();
     machine.logs.free(&all).unwrap();
+    machine.logs.clean(true).unwrap();
     let stats = machine.logs.stats();
     assert_eq!((stats.stored, stats.unique, stats.settled), (0, 0, 0));
     assert_eq!(container::all(&machine.store).count(), 0);

@@ -6,6 +6,7 @@ use super::change_counters::ChangeCounters;
 use super::combine::RequestCombiner;
 use super::deferred_close::DeferredCloses;
 use super::directory_paths::DirectoryPaths;
+use super::file_series::FileSeries;
 use super::handles::OpenFileTable;
 use super::kernel_clock::KernelClock;
 use super::kernel_leases::{KernelLeases, LeasedPart, ProgramThread};
@@ -49,6 +50,8 @@ pub(super) struct DelegateContext {
     pub changes: Arc<ChangeCounters>,
     /// Where directories are.
     pub directory_paths: DirectoryPaths,
+    /// Which files are versions of one thing.
+    pub file_series: FileSeries,
     /// Codec hints of files of which nobody says anything.
     pub codec_names: Arc<CodecNames>,
     /// Requests that ask other members the same at the same time.

@@ -1,5 +1,5 @@
-//! The paths of directories, as this node last saw them: for patterns that choose codec hints by paths. Without such patterns nothing is
-//! kept.
+//! The paths of directories, as this node last saw them: for patterns that choose codec hints by paths, and for series of files. Without
+//! either nothing is kept.
 //!
 //! A directory is known from the lookups of programs: nobody makes a file in one that was not looked up before. What is not known any
 //! more is looked for in its parent. Another node may rename a directory meanwhile: that is seen at the next lookup of its new name.

@@ -26,6 +26,7 @@
 //! | `TrafficCounters` | `traffic` | counters of the requests of a mount or library |
 //! | `DeferredCloses` | `deferred_close` | work that closes could not finish, and when it is retried |
 //! | `DirectoryPaths` | `directory_paths` | where directories are, for codec hints by path |
+//! | `FileSeries` | `file_series` | which files are versions of one thing |
 //! | `ChangeCounters` | `change_counters` | when bytes that other processes keep of files may be old |
 //! | `KernelClock` | `kernel_clock` | the time of a change where the kernel stamps some changes itself |
 //! | `KernelLeases` | `kernel_leases` | what this node's kernel may keep because its owner leased it |
@@ -59,6 +60,7 @@ mod directory_paths;
 mod drop_notes;
 mod file_description;
 mod file_map;
+mod file_series;
 mod folding;
 mod handles;
 mod intervals;
@@ -105,6 +107,7 @@ use counted_open::TeamOpenClaims;
 pub use direct_reads::DirectRead;
 use directory_paths::DirectoryPaths;
 pub use file_description::{FileDescription, PatternRow, PatternRows};
+use file_series::FileSeries;
 use forebay_data::Counter;
 use forebay_data::buffer_pool::BufferPool;
 use forebay_storage::Durability;
@@ -182,6 +185,7 @@ impl Delegate {
         let teams = Teams::new(node.collectives.clone(), member, config.deadline);
         let counters = Arc::<TrafficCounters>::default();
         let changes = ChangeCounters::new()?;
+        let settles_encoded = config.settle.enabled && config.codec.when.settles();
         let ctx = Arc::new(DelegateContext {
             table: OpenFileTable::new(config.memory / 16, changes.clone()),
             counters: counters.clone(),
@@ -191,7 +195,10 @@ impl Delegate {
             kernel_leases: KernelLeases::default(),
             noted_files: AtomicUsize::default(),
             changes,
-            directory_paths: DirectoryPaths::new(config.codec.names.have_paths()),
+            directory_paths: DirectoryPaths::new(
+                config.codec.names.have_paths() || settles_encoded,
+            ),
+            file_series: FileSeries::new(settles_encoded),
             codec_names: config.codec.names.clone(),
             combine: RequestCombiner::new(member),
             posix: config.consistency == Consistency::Posix,

@@ -198,6 +198,10 @@ impl NamespaceClient {
             open: None,
         };
         let made = self.ask(parent.owner(), request)?;
+        if kind == Kind::File {
+            let series = &self.ctx.file_series;
+            series.note(&self.ctx, made.attr.fid, parent, name);
+        }
         if kind == Kind::Dir {
             self.ctx.directory_paths.note(made.attr.fid, parent, name);
         }

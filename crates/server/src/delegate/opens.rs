@@ -139,7 +139,10 @@ impl OpenClient {
             exclusive,
             open,
         };
-        self.ctx.call(new.parent.owner(), request)
+        let created = self.ctx.call(new.parent.owner(), request)?;
+        let series = &self.ctx.file_series;
+        series.note(&self.ctx, created.attr.fid, new.parent, named);
+        Ok(created)
     }
 
     /// The owner counts the open, once.

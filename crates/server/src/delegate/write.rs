@@ -64,6 +64,8 @@ struct PendingAppend<'a> {
     data: &'a [u8],
     /// They are pages of the kernel's cache.
     aligned: bool,
+    /// Where in the file they go, if that is known.
+    offset: Option<u64>,
 }
 
 /// Writes to this node's logs and files' pending layers.
@@ -101,7 +103,12 @@ impl LayerWriter {
         // The kernel sends the last page of a growing file short, so the log's end may be unaligned.
         let aligned =
             matches!(origin, WriteOrigin::Writeback) && offset.is_multiple_of(PIECE_BYTES);
-        let append = PendingAppend { log, data, aligned };
+        let append = PendingAppend {
+            log,
+            data,
+            aligned,
+            offset: (!appends).then_some(offset),
+        };
         let addr = self.append_to(file, &append, origin)?;
         let placed = match appending.is_some() {
             true => self.ask_append(open, data.len()),
@@ -164,8 +171,11 @@ impl LayerWriter {
 
     /// `settles`: where there is no room, wait for what settling makes.
     fn append_once(&self, append: &PendingAppend<'_>, settles: bool) -> Result<u64> {
-        let aligned = append.aligned;
-        let options = AppendOptions { settles, aligned };
+        let options = AppendOptions {
+            settles,
+            aligned: append.aligned,
+            offset: append.offset,
+        };
         let data = &self.ctx.node.data;
         data.append_with(append.log, append.data, options)
     }
@@ -291,7 +301,11 @@ impl LayerWriter {
     /// The handle's log, made at its first write, and anew once the file's codec hint was changed.
     fn log_of(&self, open: &OpenHandle) -> Result<LogId> {
         let hint = open.file.state.lock().attr.codec.unwrap_or_default();
-        let make = || self.ctx.node.data.create_log(open.file.fid, hint);
+        let fid = open.file.fid;
+        let make = || {
+            let series = self.ctx.file_series.of(fid);
+            self.ctx.node.data.create_log_in(fid, hint, series)
+        };
         open.logs.lock().for_hint(hint, make)
     }
 

@@ -1,13 +1,23 @@
-//! Checks the saved counts of one member's chunks against the number of runs of spans that name them.
+//! Checks the saved counts of one member's chunks against the number of runs of spans and bases that name them, and that each container
+//! with a base holds it.
 use super::{CheckedStore, FsckReport};
 use crate::Result;
-use forebay_data::check;
+use forebay_data::{check, container};
 
 /// Wrong counts told one by one; the others are a number.
 const MAX_LISTED_MISMATCHES: u64 = 16;
 
 /// Counts all chunks anew.
 pub fn check(m: &CheckedStore, report: &mut FsckReport) -> Result<()> {
+    for hold in container::holds_and_missing(&m.store).filter(|hold| hold.is_missing) {
+        report.problem(
+            "counts",
+            format!(
+                "member {}: container {} is encoded against others, and no record holds them; `forebay fsck --repair` makes it anew",
+                m.member, hold.id
+            ),
+        );
+    }
     let mut wrong = 0u64;
     check::recount(&m.store, |recount| {
         let id = recount.container.id;

@@ -36,7 +36,7 @@ use crate::{Fid, Kind, Member, Result, Time, keys, offline_stores, record_subjec
 use collect::{CollectedRecords, CollectedStore};
 use content::ContentRebuild;
 use forebay_data::check::{self, StoredBytes};
-use forebay_data::container::keys::RecordKind;
+use forebay_data::container::{self, keys::RecordKind};
 use forebay_data::span;
 use forebay_index::ExtentIndex;
 use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Store};
@@ -279,6 +279,10 @@ fn copy_log_records(
             counts,
         )
     })?;
+    for hold in container::holds_and_missing(store) {
+        let key = RecordKind::Base.key(hold.id).to_vec();
+        target.put(keys::CONTAINERS, key, container::hold_value(&hold.base))?;
+    }
     if miscounted > 0 {
         losses.damage.push(format!(
             "member {}: the counts of chunks in {miscounted} containers are wrong, and are made anew",
