@@ -34,7 +34,8 @@ environment() {
     rm -rf "$venv"
     "$python" -m venv "$venv" >&2
     # What pip says to a terminal is a bar; here it would be many lines.
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 5 --no-deps -r "$wanted" >&2
+    # A few at a time: pip keeps all downloads of a call until the last one is unpacked.
+    grep -v '^#' "$wanted" | xargs -n 4 "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 5 --no-deps >&2
     cp "$wanted" "$venv/requirements.txt"
   fi
 }

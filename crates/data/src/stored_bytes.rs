@@ -10,6 +10,9 @@ use forebay_proto::Result;
 use forebay_proto::data::StorageReport;
 use std::ops::Range;
 
+/// What the codec is called of bytes that are encoded against an earlier version of their file.
+const AGAINST_BASE: &str = "field-base";
+
 impl LogStore {
     /// How what is live of these ranges is stored. What is in tails only is not counted.
     ///
@@ -68,7 +71,11 @@ impl LogStore {
             return Ok(());
         };
         let positions = run.in_container().map_or(0..0, |(_, positions)| positions);
-        let codec = report.codecs.entry(parts.codec.name().into()).or_default();
+        let codec = match container.base() {
+            Some(_) => AGAINST_BASE,
+            None => parts.codec.name(),
+        };
+        let codec = report.codecs.entry(codec.into()).or_default();
         codec.bytes += len;
         codec.stored += stored_share(container, parts, &positions);
         Ok(())

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bad_input;
+mod checkpoint_versions;
 mod codec_attribute;
 mod common;
 mod corrupted_block;

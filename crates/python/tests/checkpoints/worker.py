@@ -151,6 +151,8 @@ def main():
         found = state(mesh, 0, filled=False)
         dcp.load(found, storage_reader=StorageReader(connection, "/ckpt/killed"))
         check(found, 22)
+    # No rank ends while another one still talks to it.
+    dist.barrier()
     dist.destroy_process_group()
 
 
