@@ -552,7 +552,7 @@ impl LogStore {
     pub fn clean(&self, evacuate: bool) -> Result<()> {
         let reclaimer = &self.writer.reclaimer;
         let collected = match evacuate {
-            true => reclaimer.collect_bases(),
+            true => reclaimer.collect_bases(true),
             false => Ok(()),
         };
         let reclaimed = reclaimer.reclaim_all(PunchScope::All, evacuate);

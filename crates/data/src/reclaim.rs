@@ -250,7 +250,10 @@ impl Reclaimer {
                 true => PunchScope::All,
                 false => PunchScope::Large,
             };
-            let collected = self.collect_bases();
+            let collected = self.collect_bases(false);
+            if collected.is_ok() {
+                self.wake_for_bases();
+            }
             let reclaimed = collected.and(self.reclaim_all(punch, pass));
             schedule.note(pass, reclaimed.is_err(), Instant::now());
             if let Err(error) = reclaimed {

@@ -9,8 +9,11 @@ use crate::container::{ContainerId, HeldBase, load_hold};
 use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel};
 use forebay_codec::hint::HintedCodec;
 use forebay_codec::{CodecHint, ElementLayout};
-use forebay_proto::Result;
+use forebay_proto::{Error, Result};
 use std::collections::BTreeSet;
+
+/// Containers that are encoded anew before other freed space gets its turn.
+const CONTAINERS_AT_ONCE: usize = 64;
 
 impl Reclaimer {
     /// Has the thread look at bases, if there is something to look at.
@@ -20,24 +23,30 @@ impl Reclaimer {
         }
     }
 
-    /// Looks at bases of which spans name less than before, and encodes anew what keeps the rest; releases idle holds.
+    /// Looks at bases of which spans name less than before, encodes anew what keeps the rest, and releases idle holds; some at a time, if
+    /// `all` is not set, so that other freed space does not wait.
     ///
     /// # Errors
-    /// The first failure of disk or store: what was not done is done the next time. Damaged records and bytes stay as they are.
-    pub fn collect_bases(&self) -> Result<()> {
-        let mut failure = None;
-        for held in self.containers.bases.take_shrunk() {
-            let base = held.base;
+    /// The first failure of disk or store: what was not done is done the next time. Damaged records and bytes stay as they are, with what they
+    /// need.
+    pub fn collect_bases(&self, all: bool) -> Result<()> {
+        let bases = &self.containers.bases;
+        let (mut failure, mut encoded) = (None, 0);
+        for held in bases.take_shrunk() {
+            if failure.is_some() || encoded >= CONTAINERS_AT_ONCE && !all {
+                bases.note_shrunk(held.base);
+                continue;
+            }
             let keeping = self.keeping(&held);
-            let freed = keeping.and_then(|keeping| {
-                let mut keeping = keeping.into_iter();
-                keeping.try_for_each(|id| self.encode_without_base(id))
-            });
-            if let Err(e) = freed {
-                if !e.is_damage() {
-                    self.containers.bases.note_shrunk(base);
-                }
-                failure = failure.or(Some(e));
+            let keeping = keeping.map_err(|e| pass_over_damage(e, held.base));
+            for id in keeping.as_ref().into_iter().flatten() {
+                encoded += 1;
+                let done = self.encode_without_base(*id);
+                failure = failure.or(done.err().and_then(|e| pass_over_damage(e, *id)));
+            }
+            failure = failure.or(keeping.err().flatten());
+            if failure.is_some() {
+                bases.note_shrunk(held.base);
             }
         }
         failure = failure.or(self.release_idle_holds().err());
@@ -49,16 +58,21 @@ impl Reclaimer {
     /// # Errors
     /// As `collect_bases`.
     pub fn release_idle_holds(&self) -> Result<()> {
+        let bases = &self.containers.bases;
         let mut failure = None;
-        for id in self.containers.bases.take_idle() {
+        for id in bases.take_idle() {
+            if failure.is_some() {
+                bases.note_idle(id);
+                continue;
+            }
             let apply = |batch| self.spans.apply(batch);
             match self.containers.release_hold(id, apply) {
                 Ok(dead) => self.queue.add(dead),
-                Err(e) => {
-                    if !e.is_damage() {
-                        self.containers.bases.note_idle(id);
+                Err(error) => {
+                    failure = pass_over_damage(error, id);
+                    if failure.is_some() {
+                        bases.note_idle(id);
                     }
-                    failure = failure.or(Some(e));
                 }
             }
         }
@@ -120,6 +134,15 @@ impl Reclaimer {
         })?;
         Ok(())
     }
+}
+
+/// An error that is not damage.
+fn pass_over_damage(error: Error, container: ContainerId) -> Option<Error> {
+    if !error.is_damage() {
+        return Some(error);
+    }
+    tracing::warn!(container, %error, "a base is kept because of damage");
+    None
 }
 
 /// The first address from which on numbers begin at this phase.

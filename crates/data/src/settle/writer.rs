@@ -14,6 +14,7 @@ use crate::cit::MAX_CONTAINER_CHUNKS;
 use crate::container::encoder::{ContainerEncoder, LogChoosers, RawOrigin};
 use crate::container::{
     Container, ContainerId, Fingerprints, MAX_CONTAINER_BYTES, NewContainer, StoredChunk,
+    containers_of,
 };
 use crate::fingerprint::Fingerprint;
 use crate::segment::{Lane, Segment, SegmentRange};
@@ -22,7 +23,7 @@ use forebay_codec::hint::HintedCodec;
 use forebay_proto::{Error, LogId, Result};
 use lru::LruCache;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
@@ -121,6 +122,8 @@ pub struct ContainerWriter<'a> {
     written: Vec<NewContainer>,
     /// The segments of the written containers.
     segments: BTreeMap<u32, Arc<Segment>>,
+    /// Those of their bases: what was encoded inline may not be on disk.
+    base_segments: BTreeSet<u32>,
 }
 
 impl<'a> ContainerWriter<'a> {
@@ -136,6 +139,7 @@ impl<'a> ContainerWriter<'a> {
             memory: Vec::new(),
             written: Vec::new(),
             segments: BTreeMap::new(),
+            base_segments: BTreeSet::new(),
         }
     }
 
@@ -243,6 +247,10 @@ impl<'a> ContainerWriter<'a> {
             return Err(reclaimer.poison.note(e));
         }
         self.segments.insert(number, segment);
+        for id in base.iter().flat_map(|base| containers_of(&base.runs)) {
+            let container = self.settler.containers.find(id)?;
+            self.base_segments.extend(container.map(|c| c.segment));
+        }
         let plain = Container::new(full.id, number, offset, full.chunks);
         self.written.push(NewContainer {
             container: match parts {
@@ -277,7 +285,7 @@ impl<'a> ContainerWriter<'a> {
         self.settler.find_base(log, &full.addresses)
     }
 
-    /// Writes the last container and syncs all. Returns them; their space still counts as reserved. If the disk was full, the last one
+    /// Writes the last container, and syncs all and what they are encoded against. Returns them; their space still counts as reserved. If the disk was full, the last one
     /// is missing and the error is returned beside them.
     ///
     /// # Errors
@@ -287,9 +295,18 @@ impl<'a> ContainerWriter<'a> {
             Err(e) if e.errno() == Errno::NOSPC => Some(e),
             written => written.map(|()| None)?,
         };
+        let (segments, poison) = (&self.settler.segments, &self.settler.poison);
         for segment in self.segments.values() {
-            let synced = self.settler.segments.sync(segment);
-            synced.map_err(|e| self.settler.poison.note_sync(e))?;
+            segments.sync(segment).map_err(|e| poison.note_sync(e))?;
+        }
+        for number in self
+            .base_segments
+            .iter()
+            .filter(|n| !self.segments.contains_key(n))
+        {
+            segments
+                .sync_number(*number)
+                .map_err(|e| poison.note_sync(e))?;
         }
         Ok((std::mem::take(&mut self.written), no_room))
     }
