@@ -3,7 +3,7 @@
 use super::FieldError;
 use super::decode::{OpenedModel, WordDecoder};
 use super::lane_decoder::{BitExtraction, LaneCursor};
-use super::lanes::{LANES, SLACK, lane_len};
+use super::lanes::{BaseClasses, LANES, SLACK, TABLES, TableUse, lane_len};
 use super::parameters::NumberSource;
 use super::piece::LaneTable;
 use super::plan::against;
@@ -265,10 +265,14 @@ impl PieceJob<'_> {
         let has_references = model.predictor != Predictor::None;
         let from = usize::from(has_references);
         let rest = counts.map(|count| count.saturating_sub(from));
-        let ends =
-            decoder
-                .lanes
-                .decode_rows::<B, K, MASK>(buffer, cursors, rest, &mut rows[from..]);
+        let lanes = &decoder.lanes;
+        let ends = match model.tables {
+            TableUse::ByBase(thresholds) => {
+                let tables = self.tables_by_base::<T, K>(thresholds, k, counts);
+                lanes.decode_rows_by_base::<K, MASK>(buffer, cursors, counts, &tables, rows)
+            }
+            _ => lanes.decode_rows::<B, K, MASK>(buffer, cursors, rest, &mut rows[from..]),
+        };
         if has_references {
             rows[0] = std::array::from_fn(|i| table.references[lane(i)]);
         }
@@ -284,6 +288,31 @@ impl PieceJob<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The tables that the base chooses for so many numbers of each of `K` lanes from the `k`th on.
+    #[inline(always)]
+    fn tables_by_base<T: Word, const K: usize>(
+        &self,
+        thresholds: [u16; TABLES - 1],
+        k: usize,
+        counts: [usize; K],
+    ) -> [[u8; K]; MAX_LANE] {
+        let fraction = self.opened.layout.element.mantissa_bits();
+        let classes = BaseClasses::new(thresholds, fraction);
+        let mut tables = [[0; K]; MAX_LANE];
+        for (i, count) in counts.into_iter().enumerate() {
+            let start = (k + i) * lane_len::<T>() * T::BYTES;
+            let base = match count {
+                0 => &[][..],
+                _ => self.base_of(start),
+            };
+            let words = base.chunks_exact(T::BYTES).take(count);
+            for (table, word) in tables.iter_mut().zip(words) {
+                table[i] = classes.table(T::load(word));
+            }
+        }
+        tables
     }
 
     /// How many numbers a lane has.

@@ -56,7 +56,7 @@ impl PackedDictionary {
             let lengths = huffman::lengths(&counts);
             let encoder = LaneEncoder::new::<T>(SymbolMap::Signed, TableUse::One, &[lengths]);
             let rest = residuals.get(1..).unwrap_or_default();
-            let len = encoder.encode::<T, LANE_MASK>(rest, rest.len(), 0, &mut lane, 0);
+            let len = encoder.encode::<T, LANE_MASK>(rest, rest.len(), (0, &[]), &mut lane, 0);
             if best.as_ref().is_none_or(|(least, _)| len < *least) {
                 let packed = PackedDictionary {
                     count: values.len(),

@@ -3,7 +3,7 @@ use super::choose_predictor::{SymbolCounts, number};
 use super::dispatch;
 use super::huffman::{self, CodeLengths};
 use super::lane_encoder::{BLOCK, LaneEncoder, SymbolIndex, TableCosts, first_block};
-use super::lanes::{LANES, SLACK, TABLES, TableUse, lane_len};
+use super::lanes::{BaseClasses, LANES, SLACK, TABLES, TableUse, lane_len};
 use super::parameters::{FieldParameters, NumberSource, SymbolModel};
 use super::piece::{CONSTANT, LaneTable};
 use super::plan::{EncodingPlan, FieldContainer, LEAST_GAIN, against};
@@ -219,7 +219,7 @@ impl<T: Word> FieldContainer<'_, T> {
                 let mut table = index.first(0);
                 for first in (from..lane.len()).step_by(BLOCK) {
                     let block = first_block(&residuals[first..], &mut copy);
-                    table = index.find(block, table, &mut indices);
+                    table = index.find(block, &[0; BLOCK], table, &mut indices);
                     let indices = &indices[..BLOCK.min(lane.len() - first)];
                     for index in indices {
                         let index = *index as usize;
@@ -232,6 +232,50 @@ impl<T: Word> FieldContainer<'_, T> {
             }
         }
         counted
+    }
+
+    /// The exponents of the base in every `step`th piece, in the order of `count_lanes`.
+    fn base_exponents(&self, step: usize) -> Vec<u16> {
+        let fraction = self.layout.element.mantissa_bits();
+        let pieces = (0..piece_count(self.src.len())).step_by(step);
+        let of_piece = |base, piece| {
+            let words = self.elements(base, piece).chunks_exact(T::BYTES);
+            words.map(move |word| BaseClasses::exponent(T::load(word), fraction))
+        };
+        let base = self.base.into_iter();
+        base.flat_map(|base| pieces.clone().flat_map(move |piece| of_piece(base, piece)))
+            .collect()
+    }
+
+    /// Thresholds of exponents of the base that divide its numbers into equal parts, and the counts of symbols in each.
+    fn counts_by_base(&self, step: usize, symbols: &[u8]) -> ([u16; TABLES - 1], TableCounts) {
+        let exponents = self.base_exponents(step);
+        let mut sorted = exponents.clone();
+        sorted.sort_unstable();
+        let quantile = |i: usize| sorted.get((i + 1) * sorted.len() / TABLES).copied();
+        // What exceeds a threshold is in the next part.
+        let thresholds = std::array::from_fn(|i| quantile(i).unwrap_or(0).saturating_sub(1));
+        let mut counts = no_counts();
+        for (symbol, exponent) in symbols.iter().zip(&exponents) {
+            let table = thresholds.iter().filter(|t| exponent > *t).count();
+            counts[table].0[usize::from(*symbol)] += 1;
+        }
+        (thresholds, counts)
+    }
+
+    /// The tables of a piece's numbers, if the base chooses; returns how many.
+    #[inline(always)]
+    fn tables_by_base(&self, model: &SymbolModel, piece: usize, out: &mut [u8; ELEMENTS]) -> usize {
+        let (TableUse::ByBase(thresholds), Some(base)) = (model.tables, self.base) else {
+            return 0;
+        };
+        let classes = BaseClasses::new(thresholds, self.layout.element.mantissa_bits());
+        let words = self.elements(base, piece).chunks_exact(T::BYTES);
+        let n = words.len();
+        for (out, word) in out.iter_mut().zip(words) {
+            *out = classes.table(T::load(word));
+        }
+        n
     }
 
     /// Codes for a model with one table or four, whichever is smallest, by a part of the pieces.
@@ -260,6 +304,10 @@ impl<T: Word> FieldContainer<'_, T> {
             MIN_LANES.. => Some(counted.counts_by_lane(&all)),
             _ => None,
         };
+        let mut by_base = match model.source.has_base() {
+            true => Some(self.counts_by_base(step, &counted.symbols)),
+            false => None,
+        };
         let mut one = [all.clone()];
         if step > 1 {
             allow_uncounted(&mut one, &all);
@@ -282,6 +330,12 @@ impl<T: Word> FieldContainer<'_, T> {
             }
         };
         try_tables(TableUse::BySymbolBefore(thresholds), &by_symbol, 0);
+        if let Some((thresholds, by_base)) = &mut by_base {
+            if step > 1 {
+                allow_uncounted(by_base, &all);
+            }
+            try_tables(TableUse::ByBase(*thresholds), by_base, 0);
+        }
         if let Some(by_lane) = &by_lane {
             try_tables(
                 TableUse::ByLane,
@@ -321,11 +375,13 @@ impl<T: Word> FieldContainer<'_, T> {
             numbers: [T::default(); ELEMENTS],
             residuals: [T::default(); ELEMENTS],
             lanes: [0; LANES_MASK + 1 + SLACK],
+            by_base: [0; ELEMENTS],
         };
         let mut first = 0;
         for (piece, raw) in self.src.chunks(PIECE_LEN).enumerate() {
             let n = self.numbers(&model, piece, first, &mut scratch.numbers);
             first += n;
+            let by_base = self.tables_by_base(&model, piece, &mut scratch.by_base);
             let job = PieceJob {
                 model: &model,
                 encoder: &encoder,
@@ -333,6 +389,7 @@ impl<T: Word> FieldContainer<'_, T> {
                 reference_bits,
                 raw,
                 edges: self.edges(piece),
+                by_base,
             };
             // Not by a closure: that would be compiled for any processor.
             let encoded = job.encode(&mut scratch, out.piece_mut());
@@ -347,6 +404,8 @@ struct PieceScratch<T> {
     numbers: [T; ELEMENTS],
     residuals: [T; ELEMENTS],
     lanes: [u8; LANES_MASK + 1 + SLACK],
+    /// The tables of the numbers, if the base chooses.
+    by_base: [u8; ELEMENTS],
 }
 
 /// A piece to encode.
@@ -358,6 +417,8 @@ struct PieceJob<'a> {
     reference_bits: u32,
     raw: &'a [u8],
     edges: PieceEdges,
+    /// How many numbers have a table that the base chooses: all or none.
+    by_base: usize,
 }
 
 impl PieceJob<'_> {
@@ -384,17 +445,20 @@ impl PieceJob<'_> {
         let from = usize::from(model.predictor != Predictor::None);
         let (mut references, mut lens) = ([T::default(); LANES], [0; LANES]);
         let (mut tables, mut lanes, mut at) = ([0; LANES], 0, 0);
-        for lane in scratch.numbers[..n].chunks(lane_len::<T>()) {
+        for (i, lane) in scratch.numbers[..n].chunks(lane_len::<T>()).enumerate() {
+            let by_base = scratch.by_base[..self.by_base]
+                .chunks(lane_len::<T>())
+                .nth(i);
+            let by_base = by_base.unwrap_or_default();
             let residuals = &mut scratch.residuals;
             model.predictor.residuals(model.stride, lane, residuals);
             let (rest, n) = (&residuals[from..], lane.len() - from);
             if let Some(costs) = self.costs {
                 tables[lanes] = self.encoder.best_table(costs, rest, n);
             }
-            let table = tables[lanes];
-            let end = self
-                .encoder
-                .encode::<T, LANES_MASK>(rest, n, table, &mut scratch.lanes, at);
+            let table = (tables[lanes], by_base);
+            let buffer = &mut scratch.lanes;
+            let end = (self.encoder).encode::<T, LANES_MASK>(rest, n, table, buffer, at);
             references[lanes] = lane[0];
             lens[lanes] = end - at;
             lanes += 1;

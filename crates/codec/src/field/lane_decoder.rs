@@ -183,6 +183,53 @@ impl<T: Word> LaneDecoder<T> {
         cursors
     }
 
+    /// As `decode_rows`, with a table for each number, which the base chose: one number from each load.
+    #[inline(always)]
+    pub(super) fn decode_rows_by_base<const K: usize, const MASK: usize>(
+        &self,
+        buffer: &[u8],
+        mut cursors: [LaneCursor; K],
+        counts: [usize; K],
+        tables: &[[u8; K]],
+        rows: &mut [[T; K]],
+    ) -> [LaneCursor; K] {
+        assert!(buffer.len() > MASK + SLACK);
+        for (i, (row, tables)) in rows.iter_mut().zip(tables).enumerate() {
+            for (k, cursor) in cursors.iter_mut().enumerate() {
+                if i < counts[k] {
+                    let table = usize::from(tables[k]) << TABLE_SHIFT;
+                    (row[k], _) = self.decode_number::<MASK>(buffer, &mut cursor.at, table);
+                }
+            }
+        }
+        cursors
+    }
+
+    /// Decodes the number at a bit, which moves behind it; returns the table of the next one, too.
+    #[inline(always)]
+    fn decode_number<const MASK: usize>(
+        &self,
+        buffer: &[u8],
+        at: &mut usize,
+        table: usize,
+    ) -> (T, usize) {
+        let bits = Self::load::<MASK>(buffer, *at);
+        let entry = self.entry(table, bits);
+        let (length, raw_bits) = ((entry & 0xff) as u32, (entry >> 8 & 0xff) as u32);
+        let raw = if length + raw_bits <= LOADED_BITS {
+            low(bits >> length, raw_bits)
+        } else {
+            let at = *at + length as usize;
+            let (lower, upper) = (
+                Self::load::<MASK>(buffer, at),
+                Self::load::<MASK>(buffer, at + 32),
+            );
+            low(lower & 0xffff_ffff | upper << 32, raw_bits)
+        };
+        *at += (length + raw_bits) as usize;
+        (self.number(entry, raw), entry as usize >> 16)
+    }
+
     #[inline(always)]
     fn load<const MASK: usize>(buffer: &[u8], at: usize) -> u64 {
         let mut bytes = [0; 8];
@@ -248,22 +295,7 @@ impl<T: Word> LaneDecoder<T> {
     ) -> LaneCursor {
         let LaneCursor { mut at, mut table } = cursor;
         for row in rows {
-            let bits = Self::load::<MASK>(buffer, at);
-            let entry = self.entry(table, bits);
-            let (length, raw_bits) = ((entry & 0xff) as u32, (entry >> 8 & 0xff) as u32);
-            let raw = if length + raw_bits <= LOADED_BITS {
-                low(bits >> length, raw_bits)
-            } else {
-                let at = at + length as usize;
-                let (lower, upper) = (
-                    Self::load::<MASK>(buffer, at),
-                    Self::load::<MASK>(buffer, at + 32),
-                );
-                low(lower & 0xffff_ffff | upper << 32, raw_bits)
-            };
-            at += (length + raw_bits) as usize;
-            table = entry as usize >> 16;
-            row[k] = self.number(entry, raw);
+            (row[k], table) = self.decode_number::<MASK>(buffer, &mut at, table);
         }
         LaneCursor { at, table }
     }

@@ -45,16 +45,24 @@ impl SymbolIndex {
         self.map.symbols(numbers, symbols);
     }
 
-    /// The indices of a block's symbols, the first of which has a table; returns the table after all.
+    /// The indices of a block's symbols, the first of which has a table; returns the table after all. `by_base`: the table of each, if the base
+    /// chooses.
     #[inline(always)]
     pub(super) fn find<T: Word>(
         &self,
         numbers: &[T; BLOCK],
+        by_base: &[u8; BLOCK],
         table: u32,
         indices: &mut [u32; BLOCK],
     ) -> u32 {
         let mut symbols = [0; BLOCK];
         self.map.symbols(numbers, &mut symbols);
+        if let TableUse::ByBase(_) = self.tables {
+            for ((index, table), symbol) in indices.iter_mut().zip(by_base).zip(&symbols) {
+                *index = u32::from(*table) * SYMBOLS as u32 + *symbol;
+            }
+            return table;
+        }
         let TableUse::BySymbolBefore(thresholds) = self.tables else {
             for (index, symbol) in indices.iter_mut().zip(&symbols) {
                 *index = table * SYMBOLS as u32 + *symbol;
@@ -143,6 +151,16 @@ pub(super) fn first_block<'a, T: Word>(
     copy
 }
 
+/// The tables of a block from some number on; zeros if the base chooses none.
+#[inline(always)]
+pub(super) fn tables_of_block(by_base: &[u8], first: usize) -> [u8; BLOCK] {
+    let mut tables = [0; BLOCK];
+    let from = by_base.get(first..).unwrap_or_default();
+    let n = from.len().min(BLOCK);
+    tables[..n].copy_from_slice(&from[..n]);
+    tables
+}
+
 /// What an encoder of lanes needs of the codes.
 pub(super) struct LaneEncoder {
     index: SymbolIndex,
@@ -226,15 +244,15 @@ impl LaneEncoder {
         TableCosts::least(sum)
     }
 
-    /// Writes a lane, the first `n` of some numbers, to `buffer[at..]`, coded by this table if lanes have one of their own. What follows
-    /// them is not written, but saves a copy of the last block. Returns where the lane ends. `MASK + 1` is a power of two, and the buffer
+    /// Writes a lane, the first `n` of some numbers, to `buffer[at..]`, coded by this table if lanes have one of their own, or by these if the
+    /// base chooses. What follows them is not written, but saves a copy of the last block. Returns where the lane ends. `MASK + 1` is a power of two, and the buffer
     /// has `MASK + 1 + SLACK` bytes; a lane that is longer overwrites its beginning.
     #[inline(always)]
     pub(super) fn encode<T: Word, const MASK: usize>(
         &self,
         numbers: &[T],
         n: usize,
-        table: u8,
+        (table, by_base): (u8, &[u8]),
         buffer: &mut [u8],
         at: usize,
     ) -> usize {
@@ -249,7 +267,8 @@ impl LaneEncoder {
         let mut copy = [T::default(); BLOCK];
         for first in (0..n).step_by(BLOCK) {
             let block = first_block(&numbers[first..], &mut copy);
-            table = self.encode_block(block, BLOCK.min(n - first), table, &mut out);
+            let tables = tables_of_block(by_base, first);
+            table = self.encode_block(block, &tables, BLOCK.min(n - first), table, &mut out);
         }
         out.at + (out.count > 0) as usize
     }
@@ -259,18 +278,21 @@ impl LaneEncoder {
     fn encode_block<T: Word, const MASK: usize>(
         &self,
         numbers: &[T; BLOCK],
+        by_base: &[u8; BLOCK],
         n: usize,
         table: u32,
         out: &mut BitAppender<'_, MASK>,
     ) -> u32 {
         let mut indices = [0; BLOCK];
-        let mut next = self.index.find(numbers, table, &mut indices);
+        let mut next = self.index.find(numbers, by_base, table, &mut indices);
         let mut codes = [0; BLOCK];
         for (code, index) in codes.iter_mut().zip(&indices) {
             *code = self.code(*index);
         }
         codes[n..].fill(0);
-        if codes.iter().fold(0, |all, code| all | code) & ESCAPED > 0 {
+        // Only a symbol before can have another table chosen.
+        let by_symbol = matches!(self.index.tables, TableUse::BySymbolBefore(_));
+        if by_symbol && codes.iter().fold(0, |all, code| all | code) & ESCAPED > 0 {
             next = self.escape(table, &indices[..n], &mut codes);
         }
         // More than 32 also if all 32 bits are raw, for which shifts of 32 bits are not enough.

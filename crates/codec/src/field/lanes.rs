@@ -1,7 +1,7 @@
 //! The lanes of a piece: runs of numbers that can be decoded apart, as bits. `lane_encoder` writes, `lane_decoder` reads them.
 //!
 //! A number is the code of its symbol and the raw bits, low bits first; the code is from the table that the symbol before
-//! chooses, or the lane.
+//! chooses, or the lane, or the exponent of the base's number at the same place.
 //!
 //! Invariant: an index into a buffer of bits is masked, so that damaged bits lead to wrong numbers, never outside the buffer.
 use crate::element::Word;
@@ -29,6 +29,40 @@ pub(super) enum TableUse {
     BySymbolBefore([u8; TABLES - 1]),
     /// Each lane has one.
     ByLane,
+    /// The number at the same place of the base chooses: the number of these thresholds, which ascend, that its exponent exceeds. Weights
+    /// change by about as much whatever their size, so small ones change in more bits.
+    ByBase([u16; TABLES - 1]),
+}
+
+/// Which table a base's numbers choose.
+#[derive(Clone, Copy)]
+pub(super) struct BaseClasses {
+    thresholds: [u16; TABLES - 1],
+    fraction: u32,
+}
+
+impl BaseClasses {
+    /// By these thresholds, of elements with so many bits of fraction.
+    pub(super) fn new(thresholds: [u16; TABLES - 1], fraction: u32) -> BaseClasses {
+        BaseClasses {
+            thresholds,
+            fraction,
+        }
+    }
+
+    /// The exponent of an element.
+    #[inline(always)]
+    pub(super) fn exponent<T: Word>(word: T, fraction: u32) -> u16 {
+        (word.bits() >> fraction & ((1 << (T::BITS - 1 - fraction)) - 1)) as u16
+    }
+
+    /// The table of the number that is against this element.
+    #[inline(always)]
+    pub(super) fn table<T: Word>(self, base: T) -> u8 {
+        let exponent = Self::exponent(base, self.fraction);
+        let exceeded = self.thresholds.map(|t| u8::from(exponent > t));
+        exceeded.iter().sum()
+    }
 }
 
 impl TableUse {
@@ -37,6 +71,7 @@ impl TableUse {
             TableUse::One => 0,
             TableUse::BySymbolBefore(_) => 1,
             TableUse::ByLane => 2,
+            TableUse::ByBase(_) => 3,
         }
     }
 
@@ -50,7 +85,7 @@ impl TableUse {
     /// The table of a lane's first symbol, of a lane that has this one.
     pub(super) fn first(self, of_lane: u8) -> usize {
         match self {
-            TableUse::One => 0,
+            TableUse::One | TableUse::ByBase(_) => 0,
             TableUse::BySymbolBefore(_) => FIRST_TABLE,
             TableUse::ByLane => usize::from(of_lane) % TABLES,
         }
@@ -59,7 +94,7 @@ impl TableUse {
     /// The table after a symbol of this table.
     pub(super) fn after(self, table: usize, symbol: usize) -> usize {
         match self {
-            TableUse::One | TableUse::ByLane => table,
+            TableUse::One | TableUse::ByLane | TableUse::ByBase(_) => table,
             TableUse::BySymbolBefore(thresholds) => {
                 let exceeded = |t: &&u8| symbol / 2 > usize::from(**t);
                 thresholds.iter().filter(exceeded).count()

@@ -10,13 +10,14 @@
 //! |---|---|
 //! | 0 | nothing at all: every piece is its raw bytes |
 //! | 1 | source of the numbers |
-//! | 1 | map of symbols: 0 `Signed`, 1 `Window` (lower half); use of tables: 0 one, 1 by the symbol before, 2 by the lane (upper half) |
+//! | 1 | map of symbols: 0 `Signed`, 1 `Window` (lower half); use of tables: 0 one, 1 by the symbol before, 2 by the lane, 3 by the base (upper half) |
 //! | 1 | predictor |
 //! | 1 | shift: so many lowest bits are zero in all elements |
 //! | 2 | stride of the predictor, 1 to 128: the layout's is only a hint |
 //! | 2 | row: from a number the one so many elements before is subtracted; 0: no |
 //! | 3 | if `Window`: `raw` (1), `lowest` (2) |
 //! | 3 | if tables are used by the symbol before: the thresholds |
+//! | 6 | if they are used by the base: the thresholds, 2 each |
 //! | | a code for each table (`huffman` has the grid) |
 //! | | if the source is a dictionary: the packed dictionary (`dictionary` has the grid) |
 //! | 4 each | if numbers are differences from a *base*, the same bytes of an earlier checkpoint: the CRC32C of the base's bytes of each piece |
@@ -118,6 +119,9 @@ impl FieldParameters {
         if let TableUse::BySymbolBefore(thresholds) = model.tables {
             out.extend(thresholds);
         }
+        if let TableUse::ByBase(thresholds) = model.tables {
+            out.extend(thresholds.iter().flat_map(|t| t.to_le_bytes()));
+        }
         for lengths in &self.lengths {
             huffman::put(lengths, out);
         }
@@ -167,6 +171,11 @@ impl FieldParameters {
             0 => TableUse::One,
             1 => TableUse::BySymbolBefore(*take::<{ TABLES - 1 }>(&mut rest)?),
             2 => TableUse::ByLane,
+            3 if source.has_base() && predictor == Predictor::None => {
+                let bytes = take::<{ 2 * (TABLES - 1) }>(&mut rest)?;
+                let threshold = |i: usize| u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]);
+                TableUse::ByBase(std::array::from_fn(threshold))
+            }
             _ => return Err(FieldError::Parameters),
         };
         let lengths: Result<Vec<_>, _> = (0..tables.count())
