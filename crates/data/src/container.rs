@@ -7,7 +7,7 @@
 //! | `encoder` | encodes containers as their files' hints say, and verifies what it encoded |
 //! | `reader` | reads chunks, from plain and encoded containers; parsed heads in memory |
 //! | `bases` | what containers are encoded against, and how it is kept |
-//! | `counts` | how often spans name each chunk |
+//! | `counts` | how often spans and holds of bases name each chunk |
 //! | `fingerprints` | what its chunks are known by |
 //! | `table` | the records of all containers, decoded ones in memory, and what they count for |
 //! | `locked` | containers whose chunks a batch counts up and down |
@@ -20,7 +20,7 @@
 //! An **encoded** container stores its chunks as one array, in pieces that a codec made of 4 KiB each (`forebay_codec`); a **plain**
 //! one stores them as they are.
 //!
-//! Counts are kept in one place, a record of their own, and change in the batch that changes the spans. A chunk whose count is
+//! Counts are kept in one place, a record of their own, and change in the batch that changes the spans or holds. A chunk whose count is
 //! 0 is gone for good: nothing names it again, and its bytes are reclaimed once that batch is on disk. A container without
 //! a counted chunk has no records.
 mod bases;
@@ -37,8 +37,8 @@ mod record;
 mod table;
 
 pub use bases::{
-    BaseHolds, FoundHold, HeldBase, all_holds, containers_of, hold_value, holds_and_missing,
-    load_hold,
+    BaseHolds, FoundHold, HeldBase, all_holds, containers_of, hold_value, load_hold, needed_holds,
+    with_records_only,
 };
 pub use counts::ChunkCounts;
 pub use damaged::DamagedChunks;
@@ -47,7 +47,8 @@ pub use fingerprints::{Fingerprints, fingerprint_tag};
 pub use locked::{LockedContainers, NewContainer};
 pub use record::{Container, StoredChunk};
 pub use table::{
-    ContainerMove, ContainerTable, EncodedBytes, all, load, load_counts, load_fingerprints,
+    ContainerMove, ContainerTable, EncodedBytes, all, all_bases_first, load, load_counts,
+    load_fingerprints,
 };
 
 /// Names a container. Numbers are never used twice.

@@ -544,19 +544,21 @@ impl LogStore {
         self.writer.segments.disk_bytes(stop)
     }
 
-    /// Reclaims what is free; with `evacuate`, also releases bases that nothing else needs, and moves the last live bytes out of mostly dead segments. What the reclaiming
+    /// Reclaims what is free; with `evacuate`, also gives back what removed files were a base for, and moves the last live bytes out of mostly
+    /// dead segments. What the reclaiming
     /// thread does, for those that do without it.
     ///
     /// # Errors
     /// The first failure of disk or store; all else was done.
     pub fn clean(&self, evacuate: bool) -> Result<()> {
         let reclaimer = &self.writer.reclaimer;
-        let collected = match evacuate {
-            true => reclaimer.collect_bases(true),
-            false => Ok(()),
-        };
+        let mut given_back = Ok(());
+        while evacuate && given_back.is_ok() && self.reader.containers.bases.has_work() {
+            given_back = reclaimer.give_back_bases();
+            given_back = given_back.and(reclaimer.reclaim_all(PunchScope::All, false));
+        }
         let reclaimed = reclaimer.reclaim_all(PunchScope::All, evacuate);
-        collected.and(reclaimed)
+        given_back.and(reclaimed)
     }
 
     /// Settles all that waits. What the settling thread does, for those that do without it. Nothing if nothing is settled.
@@ -577,16 +579,14 @@ impl LogStore {
         self.writer.poison.check()?;
         self.writer.spans.apply_seals()?;
         self.writer.segments.seal_all();
-        // What keeps a base is found again.
-        self.writer.reclaimer.release_idle_holds()?;
-        // Those that are small are found again.
-        self.writer
-            .reclaimer
-            .reclaim_all(PunchScope::Large, false)?;
+        // Bases that are still needed, and gaps that are small, are found again.
+        let released = self.writer.reclaimer.release_idle_holds();
+        let reclaimer = &self.writer.reclaimer;
+        reclaimer.reclaim_all(PunchScope::Large, false)?;
         if let Some(settler) = &self.writer.settler {
             settler.save(&*self.io);
         }
-        Ok(())
+        released
     }
 
     fn stop_threads(&self) {

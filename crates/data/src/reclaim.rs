@@ -1,5 +1,5 @@
 //! Reclaiming disk space: freed parts of segments are punched out (small ones later, `small_holes`), segments without live bytes are
-//! removed, mostly dead ones are emptied (`evacuate`), and bases that only containers need are given up (`bases`). A thread does it in the background (`run`), and also brings segments to
+//! removed, mostly dead ones are emptied (`evacuate`), and bases of removed files are given back (`bases`). A thread does it in the background (`run`), and also brings segments to
 //! disk ahead of the flushes that will ask for it.
 //!
 //! Invariants: the batch that freed the bytes is on disk before their space goes (else a power loss would bring the records
@@ -139,6 +139,11 @@ impl Reclaimer {
     pub fn reclaim_for_write(&self) -> bool {
         let seen = self.space_freed.epoch();
         let small = self.reclaiming.try_lock_for(MOST_WAIT);
+        if small.is_some()
+            && let Err(error) = self.release_idle_holds()
+        {
+            tracing::warn!(%error, "could not release holds of removed files");
+        }
         let reclaimed = small.is_some_and(|mut small| self.reclaim_for_space(&mut small));
         // Also by another thread.
         reclaimed || self.space_freed.epoch() != seen
@@ -234,7 +239,8 @@ impl Reclaimer {
         let mut schedule = ReclaimSchedule::default();
         loop {
             let is_left = self.has_garbage() || self.small.load(Relaxed) > 0;
-            let wait = schedule.wait(self.mostly_dead().len(), is_left);
+            let has_bases = self.containers.bases.has_work();
+            let wait = schedule.wait(self.mostly_dead().len(), is_left, has_bases);
             if !self.queue.wait(wait) {
                 return;
             }
@@ -250,11 +256,14 @@ impl Reclaimer {
                 true => PunchScope::All,
                 false => PunchScope::Large,
             };
-            let collected = self.collect_bases(false);
-            if collected.is_ok() {
-                self.wake_for_bases();
+            if schedule.may_give_back_bases(Instant::now()) {
+                let given_back = self.give_back_bases();
+                schedule.note_bases(given_back.is_err(), Instant::now());
+                if let Err(error) = given_back {
+                    tracing::warn!(%error, "could not give back what removed files were a base for; trying again later");
+                }
             }
-            let reclaimed = collected.and(self.reclaim_all(punch, pass));
+            let reclaimed = self.reclaim_all(punch, pass);
             schedule.note(pass, reclaimed.is_err(), Instant::now());
             if let Err(error) = reclaimed {
                 tracing::warn!(%error, "could not give all disk space back; trying again later");

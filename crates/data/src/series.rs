@@ -3,8 +3,9 @@
 //! Whoever makes a log says which series its file belongs to, and of each append where in the file its bytes go. So bytes at the same
 //! place of two versions are found, in whatever order they were appended.
 //!
-//! The first version of a series is its **key**: those after it are encoded against it, and it against none, so decoding
-//! follows one step. After [`MAX_LATER_VERSIONS`] the next one becomes the key, because versions grow apart.
+//! The first version of a series is its **base version**: those after it are encoded against it, and it against none, so decoding
+//! follows one step. After [`MAX_LATER_VERSIONS`] the next one becomes the base version, because versions grow apart. Of a series in
+//! which no version gains only the first one after each base version is tried.
 //!
 //! All of it is in memory, bounded, and says only what may be worth a try: without it, after a restart, a version is stored by itself.
 use forebay_proto::{Fid, LogId};
@@ -14,14 +15,18 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
-/// Versions that are encoded against one key.
-const MAX_LATER_VERSIONS: u32 = 8;
+/// Versions that are encoded against one base version.
+const MAX_LATER_VERSIONS: usize = 8;
+/// Versions in a row that gained nothing, from which on fewer are tried.
+const MAX_FAILED_VERSIONS: u32 = 3;
 /// Parts of a version whose places are kept; of one that is written in more, none are.
 const MAX_PARTS: usize = 1 << 16;
+/// Parts of all versions whose places are kept, some 16 MiB: of those used least recently none are.
+const MAX_ALL_PARTS: usize = 1 << 18;
 /// Series that are kept.
-const KEPT_SERIES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+const KEPT_SERIES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 /// Logs that are kept.
-const KEPT_LOGS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+const KEPT_LOGS: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
 /// Names a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -122,32 +127,60 @@ impl PlacedParts {
     }
 }
 
-/// A series: its key, and how many versions came after it.
+/// A series: its base version, and the versions after it.
 struct Series {
-    key: Fid,
+    base_version: Fid,
     parts: PlacedParts,
-    last: Fid,
-    later: u32,
+    later: Vec<Fid>,
+    /// Versions in a row that gained nothing.
+    failed: u32,
+}
+
+impl Series {
+    fn beginning_with(base_version: Fid, parts: PlacedParts, failed: u32) -> Series {
+        Series {
+            base_version,
+            parts,
+            later: Vec::new(),
+            failed,
+        }
+    }
 }
 
 /// A log of a version.
 struct VersionLog {
     series: SeriesId,
     fid: Fid,
-    /// Where in the file its bytes are; not kept of the key.
+    /// Where in the file its bytes are; not kept of the base version.
     offsets: PlacedParts,
 }
 
 struct SeriesState {
     series: LruCache<SeriesId, Series>,
     logs: LruCache<LogId, VersionLog>,
+    /// Of all of them.
+    parts: usize,
+}
+
+impl SeriesState {
+    /// Changes parts, and drops others if there are too many.
+    fn count_parts(&mut self, before: usize, now: usize) {
+        self.parts = (self.parts + now).saturating_sub(before);
+        while self.parts > MAX_ALL_PARTS {
+            let log = self.logs.pop_lru().map(|(_, log)| log.offsets);
+            let Some(dropped) = log.or_else(|| Some(self.series.pop_lru()?.1.parts)) else {
+                return;
+            };
+            self.parts = self.parts.saturating_sub(dropped.parts.len());
+        }
+    }
 }
 
 /// See the head of this file. Shared by threads.
 pub struct SeriesTable(Mutex<SeriesState>);
 
-/// Bytes of the key at some place; `None`: it has none there.
-pub struct KeyPart {
+/// Bytes of the base version at some place; `None`: it has none there.
+pub struct BasePart {
     /// How many.
     pub len: u64,
     /// Log and address of the first one.
@@ -159,115 +192,130 @@ impl Default for SeriesTable {
         SeriesTable(Mutex::new(SeriesState {
             series: LruCache::new(KEPT_SERIES),
             logs: LruCache::new(KEPT_LOGS),
+            parts: 0,
         }))
     }
 }
 
 impl SeriesTable {
     /// A log is made for a file of a series.
-    pub fn add_log(&self, log: LogId, fid: Fid, series: SeriesId) {
+    pub fn add_log(&self, log: LogId, fid: Fid, id: SeriesId) {
         let mut state = self.0.lock();
-        let key = || Series {
-            key: fid,
-            parts: PlacedParts::default(),
-            last: fid,
-            later: 0,
-        };
-        let known = state.series.get_or_insert_mut(series, key);
-        if known.last != fid && known.key != fid {
-            known.last = fid;
-            known.later += 1;
-            if known.later > MAX_LATER_VERSIONS {
-                *known = key();
+        let first = || Series::beginning_with(fid, PlacedParts::default(), 0);
+        // Whatever the caches drop for these counts no more.
+        if !state.series.contains(&id)
+            && let Some((_, dropped)) = state.series.push(id, first())
+        {
+            state.count_parts(dropped.parts.parts.len(), 0);
+        }
+        let mut before = 0;
+        if let Some(known) = state.series.get_mut(&id)
+            && known.base_version != fid
+            && !known.later.contains(&fid)
+        {
+            known.later.push(fid);
+            if known.later.len() > MAX_LATER_VERSIONS {
+                before = known.parts.parts.len();
+                *known = Series::beginning_with(fid, PlacedParts::default(), known.failed);
             }
         }
+        state.count_parts(before, 0);
         let version = VersionLog {
-            series,
+            series: id,
             fid,
             offsets: PlacedParts::default(),
         };
-        state.logs.put(log, version);
+        if let Some((_, dropped)) = state.logs.push(log, version) {
+            state.count_parts(dropped.offsets.parts.len(), 0);
+        }
     }
 
     /// Bytes were appended to a log at `addr`, which are in its file from `offset` on.
     pub fn appended(&self, log: LogId, addr: u64, offset: u64, len: u64) {
         let mut state = self.0.lock();
-        let SeriesState { series, logs } = &mut *state;
-        let Some(version) = logs.peek_mut(&log) else {
+        let SeriesState { series, logs, .. } = &mut *state;
+        let Some(version) = logs.get_mut(&log) else {
             return;
         };
-        match series.peek_mut(&version.series) {
-            Some(series) if series.key == version.fid => {
-                let at = addr;
-                series.parts.put(offset, PlacedPart { len, log, at });
-            }
-            _ => {
-                let at = offset;
-                version.offsets.put(addr, PlacedPart { len, log, at });
-            }
-        }
+        let (parts, start, at) = match series.get_mut(&version.series) {
+            Some(series) if series.base_version == version.fid => (&mut series.parts, offset, addr),
+            _ => (&mut version.offsets, addr, offset),
+        };
+        let before = parts.parts.len();
+        parts.put(start, PlacedPart { len, log, at });
+        let now = parts.parts.len();
+        state.count_parts(before, now);
     }
 
-    /// Whether a log's bytes may be encoded against earlier ones.
-    pub fn has_key(&self, log: LogId) -> bool {
+    /// Whether it is worth a try to encode a log's bytes against earlier ones.
+    pub fn may_gain(&self, log: LogId) -> bool {
         let state = self.0.lock();
         let version = state.logs.peek(&log);
         version.is_some_and(|version| {
             let series = state.series.peek(&version.series);
-            series.is_some_and(|series| series.key != version.fid)
+            series.is_some_and(|series| {
+                series.base_version != version.fid
+                    && (series.failed < MAX_FAILED_VERSIONS
+                        || series.later.first() == Some(&version.fid))
+            })
         })
     }
 
-    /// Where the key has its bytes at the places of these of a log. `None`: it has none of them.
-    pub fn key_parts(&self, log: LogId, addresses: Range<u64>) -> Option<Vec<KeyPart>> {
+    /// A log's bytes were tried: whether that gained.
+    pub fn note_trials(&self, log: LogId, gained: bool) {
+        let mut state = self.0.lock();
+        let SeriesState { series, logs, .. } = &mut *state;
+        let series = logs.peek(&log).and_then(|log| series.peek_mut(&log.series));
+        if let Some(series) = series {
+            series.failed = if gained { 0 } else { series.failed + 1 };
+        }
+    }
+
+    /// Where the base version has its bytes at the places of these of a log. `None`: it has none of them.
+    pub fn base_parts(&self, log: LogId, addresses: Range<u64>) -> Option<Vec<BasePart>> {
         let state = self.0.lock();
         let version = state.logs.peek(&log)?;
         let series = state.series.peek(&version.series)?;
-        if series.key == version.fid {
+        if series.base_version == version.fid {
             return None;
         }
         let mut found = Vec::new();
         for (len, place) in version.offsets.over(addresses) {
             match place {
-                None => found.push(KeyPart { len, place: None }),
+                None => found.push(BasePart { len, place: None }),
                 Some((_, offset)) => {
                     let parts = series.parts.over(offset..offset + len).into_iter();
-                    found.extend(parts.map(|(len, place)| KeyPart { len, place }));
+                    found.extend(parts.map(|(len, place)| BasePart { len, place }));
                 }
             }
         }
-        found
-            .iter()
-            .any(|part| part.place.is_some())
-            .then_some(found)
+        let has_any = found.iter().any(|part| part.place.is_some());
+        has_any.then_some(found)
     }
 
-    /// The key of a log's series is gone: the version of this log becomes the key.
-    pub fn replace_key(&self, log: LogId) {
+    /// The base version of a log's series was removed: the version of this log takes its place.
+    pub fn replace_base_version(&self, log: LogId) {
         let mut state = self.0.lock();
-        let SeriesState { series, logs } = &mut *state;
+        let SeriesState { series, logs, .. } = &mut *state;
         let version = logs.peek(&log).map(|version| (version.series, version.fid));
         let Some((id, fid)) = version else { return };
-        let Some(series) = series.peek_mut(&id).filter(|series| series.key != fid) else {
+        let known = series.peek_mut(&id);
+        let Some(known) = known.filter(|series| series.base_version != fid) else {
             return;
         };
-        let mut parts = PlacedParts::default();
-        for (_, version) in logs
-            .iter_mut()
-            .filter(|(_, v)| v.series == id && v.fid == fid)
-        {
+        let (mut before, mut parts) = (known.parts.parts.len(), PlacedParts::default());
+        let same = |v: &VersionLog| v.series == id && v.fid == fid;
+        for (_, version) in logs.iter_mut().filter(|(_, v)| same(v)) {
             let offsets = std::mem::take(&mut version.offsets);
+            before += offsets.parts.len();
             parts.is_full |= offsets.is_full;
             for (addr, PlacedPart { len, log, at }) in offsets.parts {
                 parts.put(at, PlacedPart { len, log, at: addr });
             }
         }
-        *series = Series {
-            key: fid,
-            parts,
-            last: fid,
-            later: 0,
-        };
+        let now = parts.parts.len();
+        *known = Series::beginning_with(fid, parts, known.failed);
+        state.count_parts(before, now);
     }
 }
 
@@ -279,7 +327,7 @@ mod tests {
     const SERIES: SeriesId = SeriesId(7);
 
     fn places(table: &SeriesTable, log: LogId, addresses: Range<u64>) -> Vec<Option<(LogId, u64)>> {
-        let parts = table.key_parts(log, addresses).unwrap_or_default();
+        let parts = table.base_parts(log, addresses).unwrap_or_default();
         let places = parts.into_iter().flat_map(|part| {
             (0..part.len).map(move |i| part.place.map(|(log, addr)| (log, addr + i)))
         });
@@ -289,25 +337,25 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_at_the_same_place_of_two_versions_are_found(
-            key in prop::collection::vec((0u64..200, 1u64..40), 1..30),
+            first in prop::collection::vec((0u64..200, 1u64..40), 1..30),
             later in prop::collection::vec((0u64..200, 1u64..40), 1..30),
         ) {
             let table = SeriesTable::default();
             table.add_log(1, Fid(10), SERIES);
             table.add_log(2, Fid(10), SERIES);
             table.add_log(3, Fid(11), SERIES);
-            let (mut ends, mut in_key) = ([0; 3], [None; 300]);
-            for (i, (offset, len)) in key.into_iter().enumerate() {
+            let (mut ends, mut in_first) = ([0; 3], [None; 300]);
+            for (i, (offset, len)) in first.into_iter().enumerate() {
                 let log = 1 + i as u64 % 2;
                 let addr = ends[log as usize];
                 table.appended(log, addr, offset, len);
-                (0..len).for_each(|i| in_key[(offset + i) as usize] = Some((log, addr + i)));
+                (0..len).for_each(|i| in_first[(offset + i) as usize] = Some((log, addr + i)));
                 ends[log as usize] += len;
             }
             let mut wanted = Vec::new();
             for (offset, len) in later {
                 table.appended(3, wanted.len() as u64, offset, len);
-                wanted.extend((0..len).map(|i| in_key[(offset + i) as usize]));
+                wanted.extend((0..len).map(|i| in_first[(offset + i) as usize]));
             }
             let found = places(&table, 3, 0..wanted.len() as u64);
             match wanted.iter().any(Option::is_some) {
@@ -321,23 +369,23 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_some_versions_and_then_another_one_is() {
+    fn a_base_version_has_some_later_ones_and_then_another_one_is_it() {
         let table = SeriesTable::default();
         let version = |n: u64| {
             table.add_log(n, Fid(n), SERIES);
             table.appended(n, 0, 0, 100);
             places(&table, n, 0..1)
         };
-        assert!(version(1).is_empty() && !table.has_key(1));
-        for n in 2..2 + u64::from(MAX_LATER_VERSIONS) {
+        assert!(version(1).is_empty() && !table.may_gain(1));
+        for n in 2..2 + MAX_LATER_VERSIONS as u64 {
             assert_eq!(version(n), [Some((1, 0))]);
-            assert!(table.has_key(n));
+            assert!(table.may_gain(n));
         }
         assert!(version(50).is_empty());
         assert_eq!(version(51), [Some((50, 0))]);
-        table.replace_key(51);
+        table.replace_base_version(51);
         assert_eq!(version(52), [Some((51, 0))]);
-        table.replace_key(51);
+        table.replace_base_version(51);
         assert_eq!(version(53), [Some((51, 0))]);
     }
 
@@ -350,6 +398,40 @@ mod tests {
         }
         table.add_log(2, Fid(2), SERIES);
         table.appended(2, 0, 0, 10);
-        assert!(table.key_parts(2, 0..10).is_none());
+        assert!(table.base_parts(2, 0..10).is_none());
+    }
+
+    #[test]
+    fn of_a_series_that_gains_nothing_only_the_first_version_is_tried() {
+        let table = SeriesTable::default();
+        table.add_log(1, Fid(1), SERIES);
+        let tried = (2..30).filter(|n| {
+            table.add_log(*n, Fid(*n), SERIES);
+            let tried = table.may_gain(*n);
+            if tried {
+                table.note_trials(*n, false);
+            }
+            tried
+        });
+        assert_eq!(tried.collect::<Vec<_>>(), [2, 3, 4, 11, 20, 29]);
+        table.note_trials(29, true);
+        table.add_log(30, Fid(30), SERIES);
+        assert!(table.may_gain(30));
+    }
+
+    #[test]
+    fn memory_of_all_versions_is_bounded() {
+        let table = SeriesTable::default();
+        for n in 0..20 {
+            table.add_log(n, Fid(n), SeriesId(n));
+            for i in 0..MAX_PARTS as u64 / 2 {
+                table.appended(n, i, 2 * i, 1);
+            }
+        }
+        let state = table.0.lock();
+        let parts = state.series.iter().map(|(_, s)| s.parts.parts.len());
+        assert_eq!(parts.sum::<usize>(), state.parts);
+        assert!(state.parts <= MAX_ALL_PARTS);
+        assert!(state.series.contains(&SeriesId(19)) && !state.series.contains(&SeriesId(0)));
     }
 }

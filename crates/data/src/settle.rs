@@ -5,7 +5,7 @@
 //! |---|---|
 //! | **raw** | a span as it is written: its bytes lie in a segment file as they were appended |
 //! | **settled** | a span that was raw and is mapped now: its record names parts of containers, or zeros |
-//! | **named** | a chunk whose count is above 0: at least one run of a span has a byte of it. Also: to raise that count |
+//! | **named** | a chunk whose count is above 0: at least one run of a span or base has a byte of it. Also: to raise that count |
 //! | **given up** | stored bytes that no record names since a batch was applied. `reclaim` frees their disk space once the batch is on disk |
 //!
 //! | module | what it does |

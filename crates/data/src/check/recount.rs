@@ -69,6 +69,6 @@ fn count(
     };
     let spans = span::all(store).filter_map(Result::ok);
     spans.for_each(|span| span.runs().into_iter().for_each(&mut add));
-    container::holds_and_missing(store).for_each(|hold| add(&hold.base));
+    container::needed_holds(store).for_each(|hold| add(&hold.base));
     row
 }

@@ -54,7 +54,7 @@ impl<'a> StoredBytes<'a> {
     }
 
     /// Verifies the named chunks of a container; without counts all stored ones. Damage is also remembered for the check of spans, and of
-    /// containers that are encoded against this one: check them in the order of their numbers.
+    /// containers that are encoded against this one: check those that have no base first.
     pub fn check_container(
         &mut self,
         container: &Container,
@@ -82,9 +82,9 @@ impl<'a> StoredBytes<'a> {
         bad
     }
 
-    /// The positions of a container that cannot be decoded because bytes of its base are damaged. Bases have lower numbers, and are
+    /// The positions of a container that cannot be decoded because bytes of its base are damaged, or are not there. What has no base is
     /// checked before.
-    fn damaged_base(&self, container: &Container) -> Vec<BadBytes> {
+    fn damaged_base(&mut self, container: &Container) -> Vec<BadBytes> {
         let (mut at, mut bad) = (0, Vec::new());
         for run in container.base().into_iter().flat_map(SpanRuns::iter) {
             let start = at;
@@ -92,7 +92,19 @@ impl<'a> StoredBytes<'a> {
             let Some((id, positions)) = run.in_container() else {
                 continue;
             };
-            for damaged in self.bad.get(&id).into_iter().flatten() {
+            let known = match self.container(id) {
+                Err(text) => Some(text),
+                Ok(base) if base.base().is_some() || base.chunks_over(&positions).is_none() => {
+                    Some(format!("container {id} has not these bytes"))
+                }
+                Ok(_) => None,
+            };
+            let missing = known.map(|text| BadBytes {
+                range: positions.clone(),
+                text,
+            });
+            let damaged = self.bad.get(&id).into_iter().flatten();
+            for damaged in damaged.chain(&missing) {
                 let from = damaged.range.start.max(positions.start);
                 let to = damaged.range.end.min(positions.end);
                 if from < to {
@@ -222,9 +234,17 @@ impl<'a> StoredBytes<'a> {
         Ok(bytes)
     }
 
+    /// Whether there are the bytes that a run names.
+    pub fn has_record(&mut self, run: &Run) -> bool {
+        run.in_container().is_none_or(|(id, positions)| {
+            let container = self.container(id).ok();
+            container.is_some_and(|c| c.chunks_over(&positions).is_some())
+        })
+    }
+
     /// Verifies all containers whose records can be read.
     pub fn check_containers(&mut self) {
-        for container in container::all(self.store).filter_map(Result::ok) {
+        for container in container::all_bases_first(self.store).filter_map(Result::ok) {
             let counts = container::load_counts(self.store, &container).ok();
             self.check_container(&container, counts.as_ref());
         }

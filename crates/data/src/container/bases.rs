@@ -1,10 +1,10 @@
 //! Bases: raw bytes that a container is encoded against, those of an earlier checkpoint, in other containers.
 //!
 //! A **hold** keeps a base's chunks: a record, by the number of the container that needs them, which is counted in them as the runs of a
-//! span are. It is written in the batch that creates the container. A container may go, or be encoded anew without a base, in a batch
-//! that knows nothing of bases; its hold is **idle** then, and the collector releases it (`reclaim/bases`). When spans name fewer
-//! chunks of a container that is held, the collector looks whether some are kept by holds alone. If so, the containers that need them are
-//! encoded anew.
+//! span are. It is written in the batch that creates the container. A container may be removed, or encoded again without a base, in a batch
+//! that knows nothing of bases; its hold is **idle** then, and the reclaiming thread releases it (`reclaim/bases`). When spans name fewer
+//! chunks of a container that is held, that thread looks whether some are kept by holds alone. If so, the containers that need them are
+//! encoded again without a base.
 //!
 //! ```text
 //! a hold:
@@ -18,15 +18,16 @@
 //! - Numbers of containers are never used twice, so a hold is never of another container.
 use super::keys::RecordKind;
 use super::table::contradiction;
-use super::{ContainerId, ContainerTable};
+use super::{ChunkCounts, Container, ContainerId, ContainerTable};
 use crate::keyspaces::CONTAINERS;
 use crate::segment::SegmentRange;
-use crate::span::SpanRuns;
+use crate::span::{Run, RunSource, SpanRuns};
 use forebay_codec::varint;
 use forebay_proto::Result;
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 const VERSION: u8 = 1;
 
@@ -74,29 +75,44 @@ pub struct FoundHold {
     pub id: ContainerId,
     /// What it is, or was, encoded against.
     pub base: SpanRuns,
-    /// There is no record of it, or none that can be read.
-    pub is_missing: bool,
+    /// There is no record of it, none that can be read, or one of another base.
+    pub is_wrong: bool,
 }
 
-/// Every hold that can be read, and that of each container with a base which has none. For checks of a store that nobody changes.
-pub fn holds_and_missing(store: &Store) -> impl Iterator<Item = FoundHold> + '_ {
-    let holds = all_holds(store).filter_map(Result::ok);
-    let holds = holds.map(|(id, base)| FoundHold {
-        id,
-        base,
-        is_missing: false,
-    });
+/// The holds of a store that nobody changes: each as its container says, if that has a base; else as its record says, if that can be read.
+pub fn needed_holds(store: &Store) -> impl Iterator<Item = FoundHold> + '_ {
     let containers = super::all(store).filter_map(Result::ok);
-    let missing = containers.filter_map(|container| {
+    let needed = containers.filter_map(|container| {
         let base = container.base()?;
         let hold = load_hold(store, container.id).ok().flatten();
-        hold.is_none().then(|| FoundHold {
+        Some(FoundHold {
             id: container.id,
             base: base.clone(),
-            is_missing: true,
+            is_wrong: hold.as_ref() != Some(base),
         })
     });
-    holds.chain(missing)
+    let idle = all_holds(store).filter_map(Result::ok);
+    let idle = idle.filter(|(id, _)| {
+        let container = super::load(store, *id).ok().flatten();
+        container.is_none_or(|container| container.base().is_none())
+    });
+    needed.chain(idle.map(|(id, base)| FoundHold {
+        id,
+        base,
+        is_wrong: false,
+    }))
+}
+
+/// A base without what is in containers of which there is no record, or which have not these bytes: zeros in its place.
+pub fn with_records_only(base: &SpanRuns, mut has_record: impl FnMut(&Run) -> bool) -> SpanRuns {
+    let kept = |run: Run| match has_record(&run) {
+        true => run,
+        false => Run {
+            source: RunSource::Zeros,
+            ..run
+        },
+    };
+    base.iter().map(kept).collect()
 }
 
 /// The containers that runs name.
@@ -105,10 +121,12 @@ pub fn containers_of(runs: &SpanRuns) -> impl Iterator<Item = ContainerId> + '_ 
     named.map(|(id, _)| id)
 }
 
-/// A container of which spans name fewer chunks than before, and those that need bytes of it.
+/// A container that others are encoded against, as of one moment.
 pub struct HeldBase {
     /// The container.
-    pub base: ContainerId,
+    pub container: Arc<Container>,
+    /// How often its chunks are named.
+    pub counts: ChunkCounts,
     /// Those that have a hold on it.
     pub holders: Vec<ContainerId>,
 }
@@ -173,7 +191,7 @@ impl BaseHolds {
         }
     }
 
-    /// Whether the collector has something to look at.
+    /// Whether there is something to look at.
     pub fn has_work(&self) -> bool {
         let state = self.0.lock();
         !state.idle.is_empty() || !state.shrunk.is_empty()
@@ -184,20 +202,36 @@ impl BaseHolds {
         std::mem::take(&mut self.0.lock().idle)
     }
 
-    /// Takes the held containers of which spans name fewer chunks.
-    pub fn take_shrunk(&self) -> Vec<HeldBase> {
-        let mut state = self.0.lock();
-        let shrunk = std::mem::take(&mut state.shrunk);
-        let held = shrunk.into_iter().filter_map(|base| {
-            let holders = state.holders.get(&base)?;
-            let holders = holders.iter().copied().collect();
-            Some(HeldBase { base, holders })
-        });
-        held.collect()
+    /// Takes a held container of which spans name fewer chunks.
+    pub fn take_shrunk(&self) -> Option<ContainerId> {
+        self.0.lock().shrunk.pop_first()
+    }
+
+    fn holders(&self, base: ContainerId) -> Vec<ContainerId> {
+        let state = self.0.lock();
+        let holders = state.holders.get(&base).into_iter().flatten();
+        holders.copied().collect()
     }
 }
 
 impl ContainerTable {
+    /// A container that is held. `None`: it is gone.
+    ///
+    /// # Errors
+    /// As the store, and `Corrupt` for a broken record.
+    pub fn find_held(&self, id: ContainerId) -> Result<Option<HeldBase>> {
+        // Holds on it are added under its lock.
+        let (_lock, container) = self.lock_one(id)?;
+        let Some((container, counts)) = container else {
+            return Ok(None);
+        };
+        Ok(Some(HeldBase {
+            container,
+            counts,
+            holders: self.bases.holders(id),
+        }))
+    }
+
     /// Releases the hold of a container that needs no base any more, in a batch that `apply` applies. Returns the bytes of segments
     /// that are not needed any more.
     ///
@@ -213,7 +247,8 @@ impl ContainerTable {
         };
         let mut locked = self.lock(containers_of(&base).chain([id]));
         let now = super::load(&self.store, id)?;
-        if now.is_some_and(|now| now.base().is_some()) {
+        let is_needed = now.is_some_and(|now| now.base().is_some());
+        if is_needed || load_hold(&self.store, id)?.as_ref() != Some(&base) {
             return Ok(Vec::new());
         }
         locked.decrement_counts(&base)?;
@@ -231,7 +266,6 @@ impl ContainerTable {
 mod tests {
     use super::*;
     use crate::span::runs::tests::runs;
-    use crate::span::{Run, RunSource};
     use proptest::prelude::*;
 
     fn base(ids: &[ContainerId]) -> SpanRuns {
@@ -262,9 +296,8 @@ mod tests {
         holds.note_shrunk(2);
         holds.note_shrunk(1);
         holds.remove(10, &base(&[1, 2]));
-        let shrunk = holds.take_shrunk();
-        assert_eq!(shrunk.len(), 1);
-        assert_eq!((shrunk[0].base, &shrunk[0].holders[..]), (2, &[11][..]));
+        assert_eq!(holds.take_shrunk(), Some(2));
+        assert_eq!(holds.holders(2), [11]);
         assert!(!holds.has_work());
         holds.note_idle(11);
         assert!(holds.has_work());
@@ -277,7 +310,7 @@ mod tests {
         holds.add_found(10, &base(&[1]), true);
         holds.add_found(11, &base(&[2]), false);
         assert_eq!(holds.take_idle().into_iter().collect::<Vec<_>>(), [11]);
-        assert_eq!(holds.take_shrunk().len(), 1);
+        assert_eq!(holds.take_shrunk(), Some(1));
         assert!(!holds.has_work());
     }
 }

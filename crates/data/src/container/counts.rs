@@ -1,4 +1,4 @@
-//! How often spans name each chunk of a container: once for each run of each span record that has a byte of it.
+//! How often spans, and holds of bases, name each chunk of a container: once for each run of each such record that has a byte of it.
 //!
 //! ```text
 //! 0  1  version = 1

@@ -167,11 +167,11 @@ impl<'a> LockedContainers<'a> {
     pub fn decrement_counts(&mut self, runs: &SpanRuns) -> Result<()> {
         for (id, positions) in runs.iter().filter_map(|run| run.in_container()) {
             let named = self.chunks(id, &positions)?;
-            let (open, chunks) =
-                named.ok_or_else(|| contradiction(id, "a span names bytes that it has not"))?;
+            let (open, chunks) = named
+                .ok_or_else(|| contradiction(id, "a span or base names bytes that it has not"))?;
             for count in &mut open.now.0[chunks] {
                 *count = count.checked_sub(1).ok_or_else(|| {
-                    contradiction(id, "more spans name a chunk than its count says")
+                    contradiction(id, "more spans and bases name a chunk than its count says")
                 })?;
             }
         }

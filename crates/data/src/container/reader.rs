@@ -38,6 +38,27 @@ pub struct ParsedHead {
     memory: usize,
 }
 
+/// Some bytes of a base.
+#[derive(Default)]
+struct BaseBytes {
+    /// The position of the first one.
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl BaseBytes {
+    fn new(start: u64, bytes: Vec<u8>) -> BaseBytes {
+        BaseBytes { start, bytes }
+    }
+
+    /// Those at these positions, if they are here.
+    fn of(&self, positions: &Range<u64>) -> Option<&[u8]> {
+        let from = positions.start.checked_sub(self.start)? as usize;
+        self.bytes
+            .get(from..from + (positions.end - positions.start) as usize)
+    }
+}
+
 impl CachedRecord for ParsedHead {
     fn group(&self) -> u64 {
         self.container
@@ -221,19 +242,10 @@ impl ContainerTable {
                 end += 1;
             }
             let len = (encoded.range(end - 1).end - begin) as usize;
-            let base_start = EncodedParts::raw_positions(step, container.bytes()).start;
-            let base = match container.base() {
-                Some(base) => {
-                    let raw = EncodedParts::raw_positions(end - 1, container.bytes());
-                    match self.read_base(container.id, base, base_start..raw.end, buffer) {
-                        // It may have been encoded anew, and its base be gone since.
-                        Err(e) if e.is_damage() && !self.is_current(container)? => {
-                            return Ok(Some(Mismatch::missing(step)));
-                        }
-                        base => base?,
-                    }
-                }
-                None => Vec::new(),
+            let base_buffer = buffer.another();
+            let mut base = match container.base() {
+                None => BaseBytes::default(),
+                Some(runs) => self.base_of_step(container, runs, step..end, &base_buffer)?,
             };
             let stored = match small.get_mut(..len) {
                 Some(small) => small,
@@ -260,12 +272,26 @@ impl ContainerTable {
                     return Ok(Some(Mismatch { piece: part, found }));
                 }
                 let stored = &stored[place];
-                let base = match base.is_empty() {
-                    true => &[][..],
-                    false => {
-                        &base[(raw.start - base_start) as usize..(raw.end - base_start) as usize]
+                if let Some(runs) = container.base()
+                    && base.of(&raw).is_none()
+                {
+                    let positions = raw.clone();
+                    match self.read_base(container.id, runs, positions, &base_buffer) {
+                        Ok(bytes) => base = BaseBytes::new(raw.start, bytes),
+                        Err(error) if !error.is_damage() => return Err(error),
+                        // It may have been encoded again, and its base be gone since.
+                        Err(_) if !self.is_current(container)? => {
+                            return Ok(Some(Mismatch::missing(part)));
+                        }
+                        Err(error) => {
+                            for chunk in container.chunks_of_part(part) {
+                                self.damaged.add(container.id, chunk);
+                            }
+                            return Err(error);
+                        }
                     }
-                };
+                }
+                let base = base.of(&raw).unwrap_or_default();
                 let undecodable = |e: CodecError| self.undecodable(container, part, &e);
                 for w in touching {
                     let (range, into) = overlap(&raw, w);
@@ -289,6 +315,47 @@ impl ContainerTable {
             step = end;
         }
         Ok(None)
+    }
+
+    /// The base's bytes for some pieces. None if some of them are damaged: those of each piece are read apart then.
+    fn base_of_step(
+        &self,
+        container: &Container,
+        runs: &SpanRuns,
+        parts: Range<usize>,
+        buffer: &CoalescedReadBuffer<'_>,
+    ) -> Result<BaseBytes> {
+        let positions = |part| EncodedParts::raw_positions(part, container.bytes());
+        let raw = positions(parts.start).start..positions(parts.end - 1).end;
+        let start = raw.start;
+        match self.read_base(container.id, runs, raw, buffer) {
+            Ok(bytes) => Ok(BaseBytes::new(start, bytes)),
+            Err(error) if error.is_damage() => Ok(BaseBytes::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a chunk needs bytes of a base that are known to be damaged.
+    ///
+    /// # Errors
+    /// As the store, and `Corrupt` for a broken record.
+    pub fn needs_damaged(&self, container: &Container, chunk: usize) -> Result<bool> {
+        let Some(runs) = container.base() else {
+            return Ok(false);
+        };
+        let parts = EncodedParts::over(&container.positions(chunk));
+        let positions = |part| EncodedParts::raw_positions(part, container.bytes());
+        let raw = positions(parts.start).start..positions(parts.end - 1).end;
+        for (id, positions) in runs.within(raw).filter_map(|run| run.in_container()) {
+            let base = self.find(id)?;
+            let chunks = base.and_then(|base| base.chunks_over(&positions));
+            let is_whole = chunks
+                .is_some_and(|mut chunks| chunks.all(|chunk| !self.damaged.contains(id, chunk)));
+            if !is_whole {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn is_current(&self, container: &Container) -> Result<bool> {

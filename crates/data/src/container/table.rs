@@ -19,7 +19,7 @@ use crate::cit::Cit;
 use crate::keyspaces::CONTAINERS;
 use crate::record_cache::RecordCache;
 use crate::segment::{SegmentRange, Segments};
-use crate::striped_locks::StripedLocks;
+use crate::striped_locks::{StripeGuards, StripedLocks};
 use forebay_proto::{Error, Result};
 use forebay_storage::{Batch, Store};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -49,6 +49,9 @@ pub struct ContainerTable {
     /// The index of chunks, if settling is on.
     pub(super) index: OnceLock<Arc<Cit>>,
 }
+
+/// A container, and how often its chunks are named.
+pub type CountedContainer = (Arc<Container>, ChunkCounts);
 
 /// Bytes of named chunks in encoded containers.
 #[derive(Default)]
@@ -196,13 +199,21 @@ impl ContainerTable {
     ///
     /// # Errors
     /// As the store, and `Corrupt` for a broken record.
-    pub fn find_counted(&self, id: ContainerId) -> Result<Option<(Arc<Container>, ChunkCounts)>> {
-        let _lock = self.locks.lock([id]);
+    pub fn find_counted(&self, id: ContainerId) -> Result<Option<CountedContainer>> {
+        Ok(self.lock_one(id)?.1)
+    }
+
+    /// The same, with its lock.
+    pub(super) fn lock_one(
+        &self,
+        id: ContainerId,
+    ) -> Result<(StripeGuards<'_>, Option<CountedContainer>)> {
+        let lock = self.locks.lock([id]);
         let Some(container) = self.find(id)? else {
-            return Ok(None);
+            return Ok((lock, None));
         };
         let counts = load_counts(&self.store, &container)?;
-        Ok(Some((container, counts)))
+        Ok((lock, Some((container, counts))))
     }
 
     /// Locks these containers.
@@ -300,6 +311,13 @@ pub fn all(store: &Store) -> impl Iterator<Item = Result<Container>> + use<> {
         let id = id.ok_or_else(|| contradiction(0, "a record has a key of a wrong length"))?;
         Container::decode(id, &value).map_err(|why| contradiction(id, why))
     })
+}
+
+/// The same, those first that others may be encoded against.
+pub fn all_bases_first(store: &Store) -> impl Iterator<Item = Result<Container>> + use<> {
+    let has_base = |c: &Result<Container>| c.as_ref().is_ok_and(|c| c.base().is_some());
+    let bases = all(store).filter(move |c| !has_base(c));
+    bases.chain(all(store).filter(has_base))
 }
 
 /// A container, if there is one of this number.

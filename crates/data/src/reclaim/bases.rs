@@ -1,5 +1,5 @@
-//! Collects bases (`container/bases`): releases holds that no container needs any more, and encodes anew, without a base, what keeps bytes
-//! of a file that is gone.
+//! Gives bases back (`container/bases`): releases holds that no container needs any more, and encodes containers again without a base where
+//! only their holds keep the base's chunks, because its file was removed.
 //!
 //! Order: a container without its base is on disk and recorded before the hold on that base is released. So at each moment either the
 //! base is held, or nothing needs it.
@@ -10,9 +10,8 @@ use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel};
 use forebay_codec::hint::HintedCodec;
 use forebay_codec::{CodecHint, ElementLayout};
 use forebay_proto::{Error, Result};
-use std::collections::BTreeSet;
 
-/// Containers that are encoded anew before other freed space gets its turn.
+/// Containers that are encoded again before other freed space gets its turn, and programs the disk.
 const CONTAINERS_AT_ONCE: usize = 64;
 
 impl Reclaimer {
@@ -23,88 +22,92 @@ impl Reclaimer {
         }
     }
 
-    /// Looks at bases of which spans name less than before, encodes anew what keeps the rest, and releases idle holds; some at a time, if
-    /// `all` is not set, so that other freed space does not wait.
+    /// Looks at bases of which spans name less than before, encodes again without a base what alone keeps the rest, and releases idle holds.
+    /// Only some at a time: call it again while `bases.has_work()`.
     ///
     /// # Errors
     /// The first failure of disk or store: what was not done is done the next time. Damaged records and bytes stay as they are, with what they
     /// need.
-    pub fn collect_bases(&self, all: bool) -> Result<()> {
+    pub fn give_back_bases(&self) -> Result<()> {
         let bases = &self.containers.bases;
-        let (mut failure, mut encoded) = (None, 0);
-        for held in bases.take_shrunk() {
-            if failure.is_some() || encoded >= CONTAINERS_AT_ONCE && !all {
-                bases.note_shrunk(held.base);
-                continue;
+        let mut encoded = 0;
+        while encoded < CONTAINERS_AT_ONCE
+            && let Some(base) = bases.take_shrunk()
+        {
+            let done = self.give_back_base(base, &mut encoded);
+            if let Some(error) = done.err().and_then(|e| pass_over_damage(e, base)) {
+                bases.note_shrunk(base);
+                return Err(error);
             }
-            let keeping = self.keeping(&held);
-            let keeping = keeping.map_err(|e| pass_over_damage(e, held.base));
-            for id in keeping.as_ref().into_iter().flatten() {
-                encoded += 1;
-                let done = self.encode_without_base(*id);
-                failure = failure.or(done.err().and_then(|e| pass_over_damage(e, *id)));
-            }
-            failure = failure.or(keeping.err().flatten());
-            if failure.is_some() {
-                bases.note_shrunk(held.base);
-            }
+            self.release_idle_holds()?;
         }
-        failure = failure.or(self.release_idle_holds().err());
-        failure.map_or(Ok(()), Err)
+        self.release_idle_holds()
+    }
+
+    /// Encodes again what alone keeps chunks of a container, and counts them in `encoded`.
+    fn give_back_base(&self, base: ContainerId, encoded: &mut usize) -> Result<()> {
+        let Some(held) = self.containers.find_held(base)? else {
+            return Ok(());
+        };
+        for id in self.needing(&held)? {
+            *encoded += 1;
+            let done = self.encode_without_base(id);
+            done.or_else(|e| pass_over_damage(e, id).map_or(Ok(()), Err))?;
+        }
+        Ok(())
     }
 
     /// Releases the holds of containers that need no base any more.
     ///
     /// # Errors
-    /// As `collect_bases`.
+    /// As `give_back_bases`.
     pub fn release_idle_holds(&self) -> Result<()> {
         let bases = &self.containers.bases;
-        let mut failure = None;
-        for id in bases.take_idle() {
-            if failure.is_some() {
-                bases.note_idle(id);
-                continue;
-            }
+        let mut idle = bases.take_idle().into_iter();
+        while let Some(id) = idle.next() {
             let apply = |batch| self.spans.apply(batch);
             match self.containers.release_hold(id, apply) {
                 Ok(dead) => self.queue.add(dead),
                 Err(error) => {
-                    failure = pass_over_damage(error, id);
-                    if failure.is_some() {
+                    if let Some(error) = pass_over_damage(error, id) {
                         bases.note_idle(id);
+                        idle.for_each(|id| bases.note_idle(id));
+                        return Err(error);
                     }
                 }
             }
         }
-        failure.map_or(Ok(()), Err)
+        Ok(())
     }
 
-    /// The containers that keep chunks of a base which no span names.
-    fn keeping(&self, held: &HeldBase) -> Result<BTreeSet<ContainerId>> {
-        let Some((base, counts)) = self.containers.find_counted(held.base)? else {
-            return Ok(BTreeSet::new());
-        };
-        let mut by_holds = vec![0; counts.0.len()];
+    /// The containers of which the holds alone keep chunks of a base.
+    fn needing(&self, held: &HeldBase) -> Result<Vec<ContainerId>> {
+        let mut by_holds = vec![0; held.counts.0.len()];
         let mut holds = Vec::new();
         for id in &held.holders {
-            let Some(runs) = load_hold(&self.store, *id)? else {
-                continue;
+            let hold = match load_hold(&self.store, *id) {
+                Err(error) if error.is_damage() => {
+                    pass_over_damage(error, *id).map_or(Ok(None), Err)
+                }
+                hold => hold,
             };
             let mut chunks = Vec::new();
+            let runs = hold?.unwrap_or_default();
             for (container, positions) in runs.iter().filter_map(|run| run.in_container()) {
-                if container == base.id {
-                    chunks.extend(base.chunks_over(&positions).unwrap_or_default());
+                if container == held.container.id {
+                    let named = held.container.chunks_over(&positions);
+                    chunks.extend(named.unwrap_or_default());
                 }
             }
             chunks.iter().for_each(|i| by_holds[*i] += 1);
             holds.push((*id, chunks));
         }
-        let is_kept = |i: &usize| counts.0[*i] == by_holds[*i];
-        let keeping = holds.into_iter().filter(|(_, c)| c.iter().any(is_kept));
-        Ok(keeping.map(|(id, _)| id).collect())
+        let is_kept = |i: &usize| held.counts.0[*i] == by_holds[*i];
+        let needing = holds.into_iter().filter(|(_, c)| c.iter().any(is_kept));
+        Ok(needing.map(|(id, _)| id).collect())
     }
 
-    /// Encodes a container anew, without its base.
+    /// Encodes a container again, without its base.
     fn encode_without_base(&self, id: ContainerId) -> Result<()> {
         let Some(container) = self.containers.find(id)? else {
             return Ok(());

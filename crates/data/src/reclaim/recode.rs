@@ -1,4 +1,4 @@
-//! Encodes a container anew: its named chunks are written at another place, in another form, and the record follows.
+//! Encodes a container again: its named chunks are written at another place, in another form, and the record follows.
 //!
 //! Order on disk: new bytes are synced before the record names them, and old ones are reclaimed only after the batch is on disk. If the
 //! container changes while it is encoded, what was encoded is given up and the change stands.

@@ -1,8 +1,7 @@
 //! Finds what new containers may be encoded against: the bytes of an earlier version of their file, at the same places (`series`).
 use super::Settler;
-use crate::container::ContainerId;
-use crate::series::KeyPart;
-use crate::span::{Run, RunSource, SpanRuns};
+use crate::series::BasePart;
+use crate::span::{self, Run, RunSource, SpanRuns};
 use crate::verified_read::{CoalescedReadBuffer, WantedPart};
 use forebay_proto::{LogId, Result};
 use std::ops::Range;
@@ -21,110 +20,107 @@ pub struct FoundBase {
 }
 
 impl Settler {
-    /// The base for bytes of these addresses of a log, one after the other. `None`: there is none, or it is not worth a try.
+    /// The base for bytes of these addresses of a log, one after the other. `None`: there is none, it cannot be read, or it is not
+    /// worth a try.
     ///
     /// # Errors
-    /// As disk and store, but for damage: then there is none.
+    /// If the log store is poisoned.
     pub(super) fn find_base(
         &self,
         log: LogId,
         addresses: &[Range<u64>],
     ) -> Result<Option<FoundBase>> {
-        match self.try_find_base(log, addresses) {
-            Err(error) if error.is_damage() => {
-                tracing::debug!(%error, "bytes are encoded without a base");
-                Ok(None)
-            }
-            found => found,
-        }
+        self.try_find_base(log, addresses).or_else(|error| {
+            self.poison.check()?;
+            tracing::debug!(%error, "bytes are encoded without a base");
+            Ok(None)
+        })
     }
 
     fn try_find_base(&self, log: LogId, addresses: &[Range<u64>]) -> Result<Option<FoundBase>> {
-        let (mut runs, mut covered, mut gone) = (SpanRuns::default(), 0, 0);
+        let mut found = BaseRuns::default();
         for addresses in addresses {
-            let Some(parts) = self.series.key_parts(log, addresses.clone()) else {
-                let len = (addresses.end - addresses.start) as u32;
-                let source = RunSource::Zeros;
-                runs.push(Run { len, source });
-                continue;
-            };
-            for part in parts {
-                let (there, freed) = self.add_runs(&part, &mut runs)?;
-                (covered, gone) = (covered + there, gone + freed);
+            match self.series.base_parts(log, addresses.clone()) {
+                None => found.push_missing(addresses.end - addresses.start),
+                Some(parts) => {
+                    for part in parts {
+                        self.add_runs(&part, &mut found)?;
+                    }
+                }
+            }
+            if found.runs.count() > MAX_BASE_RUNS {
+                return Ok(None);
             }
         }
-        if covered == 0 && gone > 0 {
-            // The file was removed.
-            self.series.replace_key(log);
+        let BaseRuns {
+            runs,
+            covered,
+            freed,
+        } = found;
+        if let Some(freed) = freed.filter(|_| covered == 0) {
+            let mut left = span::overlapping(&self.store, freed, 0..u64::MAX);
+            if left.next().is_none() {
+                // The file was removed.
+                self.series.replace_base_version(log);
+            }
         }
-        if covered < runs.bytes() / MIN_COVERED_DIVISOR
-            || covered == 0
-            || runs.count() > MAX_BASE_RUNS
-        {
+        if covered == 0 || covered < runs.bytes() / MIN_COVERED_DIVISOR {
             return Ok(None);
         }
-        let Some(bytes) = self.read_base(&runs)? else {
-            return Ok(None);
-        };
-        Ok(Some(FoundBase { runs, bytes }))
+        let bytes = self.read_base(&runs)?;
+        Ok(bytes.map(|bytes| FoundBase { runs, bytes }))
     }
 
-    /// Adds the runs of a part of the key: zeros where it is not settled, or is itself encoded against others. Returns how many bytes there
-    /// are, and how many were freed.
-    fn add_runs(&self, part: &KeyPart, runs: &mut SpanRuns) -> Result<(u64, u64)> {
-        let (mut left, mut covered, mut place) = (part.len, 0, part.place);
+    /// Adds the runs of a part of the base version: zeros where it is not settled, or is itself encoded against others.
+    fn add_runs(&self, part: &BasePart, found: &mut BaseRuns) -> Result<()> {
+        let (mut left, mut place) = (part.len, part.place);
         while left > 0 {
-            let span = match place {
-                Some((key_log, addr)) => self.spans.find(key_log, addr)?.map(|span| (span, addr)),
-                None => None,
+            let Some((log, addr)) = place else {
+                found.push_missing(left);
+                return Ok(());
             };
-            let Some((span, addr)) = span else {
-                let (len, source) = (left as u32, RunSource::Zeros);
-                runs.push(Run { len, source });
-                return Ok((covered, place.map_or(0, |_| left)));
+            let Some(span) = self.spans.find(log, addr)? else {
+                found.freed = Some(log);
+                found.push_missing(left);
+                return Ok(());
             };
             let len = left.min(span.live.end - addr);
             let skip = addr - span.live.start;
             match span.runs() {
-                None => runs.push(Run {
-                    len: len as u32,
-                    source: RunSource::Zeros,
-                }),
-                Some(found) => {
-                    for run in found.within(skip..skip + len) {
-                        let is_there = self.may_be_base(&run)?;
-                        covered += if is_there { u64::from(run.len) } else { 0 };
-                        runs.push(match is_there {
-                            true => run,
-                            false => Run {
-                                source: RunSource::Zeros,
-                                ..run
-                            },
-                        });
+                None => found.push_missing(len),
+                Some(runs) => {
+                    for run in runs.within(skip..skip + len) {
+                        match self.may_be_base(&run)? {
+                            true => found.push(run),
+                            false => found.push_missing(run.len.into()),
+                        }
                     }
                 }
             }
             left -= len;
-            place = place.map(|(key_log, addr)| (key_log, addr + len));
+            place = Some((log, addr + len));
         }
-        Ok((covered, 0))
+        Ok(())
     }
 
+    /// Whether a hold may name this run: its chunks are counted and not known to be damaged, in a container without a base.
     fn may_be_base(&self, run: &Run) -> Result<bool> {
         let Some((id, positions)) = run.in_container() else {
             return Ok(true);
         };
-        let container = self.containers.find(id)?;
-        let is_whole = |id: ContainerId| {
-            let chunks = container.as_ref().and_then(|c| c.chunks_over(&positions));
-            chunks.is_some_and(|mut chunks| {
-                chunks.all(|chunk| !self.containers.damaged.contains(id, chunk))
-            })
+        let (container, counts) = match self.containers.find_counted(id) {
+            Err(error) if error.is_damage() => return Ok(false),
+            found => match found? {
+                Some(found) => found,
+                None => return Ok(false),
+            },
         };
-        Ok(container.as_ref().is_some_and(|c| c.base().is_none()) && is_whole(id))
+        let is_whole = |chunk| counts.0[chunk] > 0 && !self.containers.damaged.contains(id, chunk);
+        let chunks = container.chunks_over(&positions);
+        Ok(container.base().is_none() && chunks.is_some_and(|mut chunks| chunks.all(is_whole)))
     }
 
-    /// The bytes of a base; `None`: one of its containers changes just now.
+    /// The bytes of a base; `None`: one of its containers is damaged, or was moved meanwhile.
     fn read_base(&self, base: &SpanRuns) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; base.bytes() as usize];
         let (mut rest, mut buffer) = (&mut bytes[..], CoalescedReadBuffer::of(&self.buffers));
@@ -137,17 +133,39 @@ impl Settler {
             let Some(container) = self.containers.find(id)? else {
                 return Ok(None);
             };
-            let mut wanted = [WantedPart {
-                at: at.into(),
-                into,
-            }];
-            let read = self
-                .containers
-                .read_parts(&container, &mut buffer, &mut wanted);
+            let at = at.into();
+            let mut wanted = [WantedPart { at, into }];
+            let containers = &self.containers;
+            let read = containers.read_parts(&container, &mut buffer, &mut wanted);
             if read?.is_some() {
                 return Ok(None);
             }
         }
         Ok(Some(bytes))
+    }
+}
+
+/// The runs of a base as they are found.
+#[derive(Default)]
+struct BaseRuns {
+    runs: SpanRuns,
+    /// Bytes that are there.
+    covered: u64,
+    /// A log of which bytes were freed.
+    freed: Option<LogId>,
+}
+
+impl BaseRuns {
+    fn push(&mut self, run: Run) {
+        self.covered += u64::from(run.len);
+        self.runs.push(run);
+    }
+
+    /// Bytes that the base version does not have: zeros in their place.
+    fn push_missing(&mut self, len: u64) {
+        let source = RunSource::Zeros;
+        // Of a container, which is shorter than 4 GiB.
+        let len = len as u32;
+        self.runs.push(Run { len, source });
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! To heal a chunk, its container is moved: the other chunks are copied as they are, this one is written from the new bytes. Then
 //! all spans that name it can be read again. An encoded container is rewritten as a plain one: chunks that decode are copied, and the
-//! healed one gets the new bytes. Chunks that do not decode stay damaged: they keep their checksums, so reads of them still fail.
+//! healed one gets the new bytes. Chunks that do not decode stay damaged: they keep their checksums, so reads of them still fail. If the
+//! container has a base, it is left as it is then, because the base may be healed.
 use super::Settler;
 use crate::container::{ChunkCounts, Container, ContainerId, ContainerMove, EncodedParts};
 use crate::pieces::ChecksummedPieces;
@@ -70,8 +71,8 @@ impl Settler {
                 }
             }
         }
-        if container.base().is_some() && damaged.is_empty() {
-            damaged = self.undecodable(container, counts)?;
+        if container.base().is_some() {
+            damaged.extend(self.undecodable(container, counts)?);
         }
         if !damaged.is_empty() && self.containers.load(container.id)?.as_deref() != Some(container)
         {
@@ -115,14 +116,15 @@ impl Settler {
         Ok(bytes)
     }
 
-    /// The raw bytes of all named chunks, one behind the other: of `chunk` these, of the others what is stored.
+    /// The raw bytes of all named chunks, one behind the other: of `chunk` these, of the others what is stored. `None`: others need bytes of
+    /// a base that cannot be read now.
     fn healed_bytes(
         &self,
         container: &Container,
         counts: &ChunkCounts,
         chunk: usize,
         bytes: &[u8],
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Option<Vec<u8>>> {
         let mut all = Vec::with_capacity(container.named_raw_len(counts) as usize);
         for i in (0..container.count()).filter(|i| counts.0[*i] > 0) {
             if i == chunk {
@@ -132,19 +134,25 @@ impl Settler {
             let positions = container.positions(i);
             match container.encoded() {
                 None => all.extend_from_slice(&self.stored(container, &positions)?),
-                Some(_) => self.decode_undamaged(container, positions, &mut all)?,
+                Some(_) => {
+                    let is_whole = self.decode_undamaged(container, positions, &mut all)?;
+                    if !is_whole && container.base().is_some() {
+                        return Ok(None);
+                    }
+                }
             }
         }
-        Ok(all)
+        Ok(Some(all))
     }
 
-    /// Appends these raw bytes of an encoded container; zeros where a piece is damaged.
+    /// Appends these raw bytes of an encoded container; zeros where a piece is damaged. Whether none was.
     fn decode_undamaged(
         &self,
         container: &Container,
         positions: Range<u64>,
         all: &mut Vec<u8>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let mut is_whole = true;
         let mut buffer = CoalescedReadBuffer::of(&self.buffers);
         for part in EncodedParts::over(&positions) {
             let raw = EncodedParts::raw_positions(part, container.bytes());
@@ -159,10 +167,13 @@ impl Settler {
             match read {
                 Ok(None) => {}
                 Err(error) if !error.is_damage() => return Err(error),
-                Ok(Some(_)) | Err(_) => all[begin..].fill(0),
+                Ok(Some(_)) | Err(_) => {
+                    is_whole = false;
+                    all[begin..].fill(0);
+                }
             }
         }
-        Ok(())
+        Ok(is_whole)
     }
 
     /// Heals a damaged chunk with `bytes`. `true`: it is whole, and may be named again.
@@ -173,7 +184,10 @@ impl Settler {
         chunk: usize,
         bytes: &[u8],
     ) -> Result<bool> {
-        let all = self.healed_bytes(container, counts, chunk, bytes)?;
+        let Some(all) = self.healed_bytes(container, counts, chunk, bytes)? else {
+            // What needs the base may be readable again later, and would not be from zeros.
+            return Ok(false);
+        };
         let len = all.len() as u64;
         let (segment, offset) = self.segments.reserve(Lane::Containers, len)?;
         let place = SegmentRange::new(segment.number, offset, len);

@@ -92,7 +92,16 @@ impl<'a> ChunkLookup<'a> {
             return Ok(false);
         }
         let (container, counts) = (container.clone(), counts.clone());
-        if self.settler.containers.damaged.contains(id, chunk) {
+        let containers = &self.settler.containers;
+        let is_damaged = match containers.damaged.contains(id, chunk) {
+            true => Ok(true),
+            false => containers.needs_damaged(&container, chunk),
+        };
+        let is_damaged = match is_damaged {
+            Err(error) => return self.pass_over(&error),
+            Ok(is_damaged) => is_damaged,
+        };
+        if is_damaged {
             // Healing moves the container.
             self.known.remove(&id);
             return match self.settler.heal(&container, &counts, chunk, wanted.bytes) {

@@ -3,13 +3,12 @@
 //! A container that may be encoded holds chunks of one log only, because their numbers begin at the same places. Logs with few chunks
 //! share a container, because each container costs records and a head.
 //!
-//! Bytes of a later version of a file may be encoded against an earlier one (`base`). A log for which that was tried some times in vain is
-//! encoded without.
+//! Bytes of a later version of a file may be encoded against an earlier one (`base`), as long as that gains: of a log for which it has not
+//! after some containers the others are encoded without.
 //!
 //! Invariant: written containers count in their segment as reserved until they are handed over. If the writer is dropped before,
 //! their space is given back.
 use super::Settler;
-use super::base::FoundBase;
 use crate::cit::MAX_CONTAINER_CHUNKS;
 use crate::container::encoder::{ContainerEncoder, LogChoosers, RawOrigin};
 use crate::container::{
@@ -31,7 +30,7 @@ use std::sync::Arc;
 /// Chunks of different origins share a container until it has so many bytes.
 const SHARED_BYTES: usize = 64 << 10;
 /// Containers of a log for which a base is tried, if none gains by it; and of which at least one in so many must gain.
-const MAX_VAIN_TRIALS: u32 = 4;
+const MAX_FAILED_TRIALS: u32 = 4;
 /// Logs of which the trials are kept.
 const KEPT_TRIALS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
@@ -51,7 +50,7 @@ struct BaseTrials {
 
 impl BaseTrials {
     fn may_gain(&self) -> bool {
-        self.made < MAX_VAIN_TRIALS * (1 + self.gained)
+        self.made < MAX_FAILED_TRIALS * (1 + self.gained)
     }
 }
 
@@ -218,16 +217,23 @@ impl<'a> ContainerWriter<'a> {
     /// # Errors
     /// As the disk; `ENOSPC` if it is full.
     pub fn write_full(&mut self, full: FullContainer<'_>, only_encoded: bool) -> Result<bool> {
-        let mut base = self.find_base(&full)?;
+        let is_tried = self.may_gain_by_base(&full);
+        let mut base = match is_tried {
+            true => self.settler.find_base(full.origin.log, &full.addresses)?,
+            false => None,
+        };
         let encoded = self.encoder.as_mut().and_then(|encoder| {
             let chooser = encoder.choosers.of(&full.origin);
             let bytes = base.as_ref().map(|base| &base.bytes[..]);
             let form = (encoder.encoder).encode(chooser, &full.origin, full.bytes, bytes);
             let needs_base = form.as_ref().is_some_and(|form| form.needs_base);
-            if base.is_some() {
+            if is_tried {
                 let trials = (encoder.trials).get_or_insert_mut(full.origin.log, Default::default);
                 trials.made += 1;
                 trials.gained += u32::from(needs_base);
+                if needs_base || !trials.may_gain() {
+                    self.settler.series.note_trials(full.origin.log, needs_base);
+                }
             }
             base = base.take().filter(|_| needs_base);
             form
@@ -237,6 +243,10 @@ impl<'a> ContainerWriter<'a> {
             None if only_encoded => return Ok(false),
             None => (full.bytes, None),
         };
+        for id in base.iter().flat_map(|base| containers_of(&base.runs)) {
+            let container = self.settler.containers.find(id)?;
+            self.base_segments.extend(container.map(|c| c.segment));
+        }
         let reclaimer = &self.settler.reclaimer;
         let segments = &reclaimer.segments;
         let len = bytes.len() as u64;
@@ -247,10 +257,6 @@ impl<'a> ContainerWriter<'a> {
             return Err(reclaimer.poison.note(e));
         }
         self.segments.insert(number, segment);
-        for id in base.iter().flat_map(|base| containers_of(&base.runs)) {
-            let container = self.settler.containers.find(id)?;
-            self.base_segments.extend(container.map(|c| c.segment));
-        }
         let plain = Container::new(full.id, number, offset, full.chunks);
         self.written.push(NewContainer {
             container: match parts {
@@ -268,21 +274,18 @@ impl<'a> ContainerWriter<'a> {
         Ok(true)
     }
 
-    /// What a container may be encoded against, if that is worth a try.
-    fn find_base(&mut self, full: &FullContainer<'_>) -> Result<Option<FoundBase>> {
+    /// Whether it is worth a try to encode a container against a base.
+    fn may_gain_by_base(&mut self, full: &FullContainer<'_>) -> bool {
         let log = full.origin.log;
-        let is_open = matches!(
+        let allows_field = matches!(
             full.origin.hint.codec,
             HintedCodec::Auto | HintedCodec::Field
         );
-        let Some(encoder) = self.encoder.as_mut().filter(|_| is_open) else {
-            return Ok(None);
+        let Some(encoder) = self.encoder.as_mut().filter(|_| allows_field) else {
+            return false;
         };
-        let in_vain = encoder.trials.get(&log).is_some_and(|t| !t.may_gain());
-        if full.addresses.is_empty() || in_vain || !self.settler.series.has_key(log) {
-            return Ok(None);
-        }
-        self.settler.find_base(log, &full.addresses)
+        let may_gain = encoder.trials.get(&log).is_none_or(BaseTrials::may_gain);
+        may_gain && !full.addresses.is_empty() && self.settler.series.may_gain(log)
     }
 
     /// Writes the last container, and syncs all and what they are encoded against. Returns them; their space still counts as reserved. If the disk was full, the last one

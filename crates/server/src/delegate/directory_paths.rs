@@ -77,6 +77,22 @@ impl DirectoryPaths {
         }
     }
 
+    /// The path of a directory as far as that is known without asking: the directory where it begins, and the names below that.
+    pub fn known_path(&self, fid: Fid) -> (Fid, Vec<Vec<u8>>) {
+        let (mut names, mut at) = (Vec::new(), fid);
+        if let Some(places) = &self.places {
+            let mut places = places.lock();
+            while names.len() < MAX_DEPTH
+                && let Some((parent, name)) = places.get(&at)
+            {
+                names.push(name.clone());
+                at = *parent;
+            }
+        }
+        names.reverse();
+        (at, names)
+    }
+
     /// The names of a directory and of those above it, from the root on. `None`: it has no path any more, or a member that would know
     /// it does not answer.
     pub fn path(&self, ctx: &DelegateContext, fid: Fid) -> Option<Vec<Vec<u8>>> {

@@ -199,8 +199,8 @@ impl NamespaceClient {
         };
         let made = self.ask(parent.owner(), request)?;
         if kind == Kind::File {
-            let series = &self.ctx.file_series;
-            series.note(&self.ctx, made.attr.fid, parent, name);
+            let (series, directories) = (&self.ctx.file_series, &self.ctx.directory_paths);
+            series.note(directories, made.attr.fid, parent, name);
         }
         if kind == Kind::Dir {
             self.ctx.directory_paths.note(made.attr.fid, parent, name);

@@ -140,8 +140,8 @@ impl OpenClient {
             open,
         };
         let created = self.ctx.call(new.parent.owner(), request)?;
-        let series = &self.ctx.file_series;
-        series.note(&self.ctx, created.attr.fid, new.parent, named);
+        let (series, directories) = (&self.ctx.file_series, &self.ctx.directory_paths);
+        series.note(directories, created.attr.fid, new.parent, named);
         Ok(created)
     }
 

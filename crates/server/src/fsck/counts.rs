@@ -9,11 +9,11 @@ const MAX_LISTED_MISMATCHES: u64 = 16;
 
 /// Counts all chunks anew.
 pub fn check(m: &CheckedStore, report: &mut FsckReport) -> Result<()> {
-    for hold in container::holds_and_missing(&m.store).filter(|hold| hold.is_missing) {
+    for hold in container::needed_holds(&m.store).filter(|hold| hold.is_wrong) {
         report.problem(
             "counts",
             format!(
-                "member {}: container {} is encoded against others, and no record holds them; `forebay fsck --repair` makes it anew",
+                "member {}: container {} is encoded against others, and the record that keeps them is missing or wrong; `forebay fsck --repair` makes it anew",
                 m.member, hold.id
             ),
         );
@@ -31,7 +31,7 @@ pub fn check(m: &CheckedStore, report: &mut FsckReport) -> Result<()> {
                 {
                     None => return Ok(()),
                     Some((i, (saved, counted))) => format!(
-                        "container {id} chunk {i}: spans name it {counted} times, its count is {saved}"
+                        "container {id} chunk {i}: spans and bases name it {counted} times, its count is {saved}"
                     ),
                 }
             }

@@ -120,7 +120,7 @@ pub fn check(
     let problem = |report: &mut FsckReport, e: &dyn std::fmt::Display| {
         report.problem("data", format!("member {}: {e}", m.member));
     };
-    for container in container::all(&m.store) {
+    for container in container::all_bases_first(&m.store) {
         let container = match container {
             Ok(container) => container,
             Err(e) => {

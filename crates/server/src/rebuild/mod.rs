@@ -279,9 +279,11 @@ fn copy_log_records(
             counts,
         )
     })?;
-    for hold in container::holds_and_missing(store) {
+    for hold in container::needed_holds(store) {
+        // What is lost is not counted, and so could never be released.
+        let base = container::with_records_only(&hold.base, |run| bytes.has_record(run));
         let key = RecordKind::Base.key(hold.id).to_vec();
-        target.put(keys::CONTAINERS, key, container::hold_value(&hold.base))?;
+        target.put(keys::CONTAINERS, key, container::hold_value(&base))?;
     }
     if miscounted > 0 {
         losses.damage.push(format!(
