@@ -1,9 +1,10 @@
 //! Decodes a piece: all of it, or the bytes of a range, for which only the lanes that hold them are decoded, and each no further
 //! than needed.
 use super::FieldError;
+use super::base_tables::{BaseTables, Thresholds};
 use super::decode::{OpenedModel, WordDecoder};
 use super::lane_decoder::{BitExtraction, LaneCursor};
-use super::lanes::{BaseClasses, LANES, SLACK, TABLES, TableUse, lane_len};
+use super::lanes::{LANES, SLACK, TableUse, lane_len};
 use super::parameters::NumberSource;
 use super::piece::LaneTable;
 use super::plan::against;
@@ -294,12 +295,12 @@ impl PieceJob<'_> {
     #[inline(always)]
     fn tables_by_base<T: Word, const K: usize>(
         &self,
-        thresholds: [u16; TABLES - 1],
+        thresholds: Thresholds,
         k: usize,
         counts: [usize; K],
     ) -> [[u8; K]; MAX_LANE] {
         let fraction = self.opened.layout.element.mantissa_bits();
-        let classes = BaseClasses::new(thresholds, fraction);
+        let of_base = BaseTables::new(thresholds, fraction);
         let mut tables = [[0; K]; MAX_LANE];
         for (i, count) in counts.into_iter().enumerate() {
             let start = (k + i) * lane_len::<T>() * T::BYTES;
@@ -309,7 +310,7 @@ impl PieceJob<'_> {
             };
             let words = base.chunks_exact(T::BYTES).take(count);
             for (table, word) in tables.iter_mut().zip(words) {
-                table[i] = classes.table(T::load(word));
+                table[i] = of_base.table(T::load(word));
             }
         }
         tables

@@ -1,9 +1,10 @@
 //! Encodes a container: codes by a part of its pieces, then piece by piece, as `plan` chose.
+use super::base_tables::{BaseTables, Thresholds, thresholds};
 use super::choose_predictor::{SymbolCounts, number};
 use super::dispatch;
 use super::huffman::{self, CodeLengths};
 use super::lane_encoder::{BLOCK, LaneEncoder, SymbolIndex, TableCosts, first_block};
-use super::lanes::{BaseClasses, LANES, SLACK, TABLES, TableUse, lane_len};
+use super::lanes::{LANES, SLACK, TABLES, TableUse, lane_len};
 use super::parameters::{FieldParameters, NumberSource, SymbolModel};
 use super::piece::{CONSTANT, LaneTable};
 use super::plan::{EncodingPlan, FieldContainer, LEAST_GAIN, against};
@@ -240,21 +241,17 @@ impl<T: Word> FieldContainer<'_, T> {
         let pieces = (0..piece_count(self.src.len())).step_by(step);
         let of_piece = |base, piece| {
             let words = self.elements(base, piece).chunks_exact(T::BYTES);
-            words.map(move |word| BaseClasses::exponent(T::load(word), fraction))
+            words.map(move |word| BaseTables::exponent(T::load(word), fraction))
         };
         let base = self.base.into_iter();
         base.flat_map(|base| pieces.clone().flat_map(move |piece| of_piece(base, piece)))
             .collect()
     }
 
-    /// Thresholds of exponents of the base that divide its numbers into equal parts, and the counts of symbols in each.
-    fn counts_by_base(&self, step: usize, symbols: &[u8]) -> ([u16; TABLES - 1], TableCounts) {
+    /// The best thresholds of the base's exponents, and the counts of symbols in each table.
+    fn counts_by_base(&self, step: usize, symbols: &[u8]) -> (Thresholds, TableCounts) {
         let exponents = self.base_exponents(step);
-        let mut sorted = exponents.clone();
-        sorted.sort_unstable();
-        let quantile = |i: usize| sorted.get((i + 1) * sorted.len() / TABLES).copied();
-        // What exceeds a threshold is in the next part.
-        let thresholds = std::array::from_fn(|i| quantile(i).unwrap_or(0).saturating_sub(1));
+        let thresholds = thresholds(symbols, &exponents);
         let mut counts = no_counts();
         for (symbol, exponent) in symbols.iter().zip(&exponents) {
             let table = thresholds.iter().filter(|t| exponent > *t).count();
@@ -269,11 +266,11 @@ impl<T: Word> FieldContainer<'_, T> {
         let (TableUse::ByBase(thresholds), Some(base)) = (model.tables, self.base) else {
             return 0;
         };
-        let classes = BaseClasses::new(thresholds, self.layout.element.mantissa_bits());
+        let tables = BaseTables::new(thresholds, self.layout.element.mantissa_bits());
         let words = self.elements(base, piece).chunks_exact(T::BYTES);
         let n = words.len();
         for (out, word) in out.iter_mut().zip(words) {
-            *out = classes.table(T::load(word));
+            *out = tables.table(T::load(word));
         }
         n
     }

@@ -4,6 +4,7 @@
 //! chooses, or the lane, or the exponent of the base's number at the same place.
 //!
 //! Invariant: an index into a buffer of bits is masked, so that damaged bits lead to wrong numbers, never outside the buffer.
+use super::base_tables::Thresholds;
 use crate::element::Word;
 
 /// The most tables of codes that a container has.
@@ -29,40 +30,8 @@ pub(super) enum TableUse {
     BySymbolBefore([u8; TABLES - 1]),
     /// Each lane has one.
     ByLane,
-    /// The number at the same place of the base chooses: the number of these thresholds, which ascend, that its exponent exceeds. Weights
-    /// change by about as much whatever their size, so small ones change in more bits.
-    ByBase([u16; TABLES - 1]),
-}
-
-/// Which table a base's numbers choose.
-#[derive(Clone, Copy)]
-pub(super) struct BaseClasses {
-    thresholds: [u16; TABLES - 1],
-    fraction: u32,
-}
-
-impl BaseClasses {
-    /// By these thresholds, of elements with so many bits of fraction.
-    pub(super) fn new(thresholds: [u16; TABLES - 1], fraction: u32) -> BaseClasses {
-        BaseClasses {
-            thresholds,
-            fraction,
-        }
-    }
-
-    /// The exponent of an element.
-    #[inline(always)]
-    pub(super) fn exponent<T: Word>(word: T, fraction: u32) -> u16 {
-        (word.bits() >> fraction & ((1 << (T::BITS - 1 - fraction)) - 1)) as u16
-    }
-
-    /// The table of the number that is against this element.
-    #[inline(always)]
-    pub(super) fn table<T: Word>(self, base: T) -> u8 {
-        let exponent = Self::exponent(base, self.fraction);
-        let exceeded = self.thresholds.map(|t| u8::from(exponent > t));
-        exceeded.iter().sum()
-    }
+    /// The number at the same place of the base chooses (`base_tables`).
+    ByBase(Thresholds),
 }
 
 impl TableUse {

@@ -10,6 +10,7 @@
 //! | `dictionary` | the sorted values of a container that has few |
 //! | `symbols` | a number is a symbol and raw bits |
 //! | `huffman` | codes of symbols |
+//! | `base_tables` | tables that a base chooses |
 //! | `lanes`, `lane_encoder`, `lane_decoder` | numbers as bits, lanes of which are decoded side by side |
 //! | `plan`, `encode` | containers and pieces, encoded |
 //! | `decode`, `decode_piece` | the same, decoded |
@@ -23,6 +24,7 @@
 //! * Decoding bytes that are damaged gives an error or other bytes, never a panic; it reads nothing outside them, and allocates no
 //!   more than the tables of a head: 20 KiB, and a dictionary of at most 128 KiB.
 
+mod base_tables;
 mod choose_predictor;
 mod decode;
 mod decode_piece;

@@ -279,11 +279,19 @@ fn copy_log_records(
             counts,
         )
     })?;
+    let mut wrong = 0u64;
     for hold in container::needed_holds(store) {
+        wrong += u64::from(hold.is_wrong);
         // What is lost is not counted, and so could never be released.
         let base = container::with_records_only(&hold.base, |run| bytes.has_record(run));
         let key = RecordKind::Base.key(hold.id).to_vec();
         target.put(keys::CONTAINERS, key, container::hold_value(&base))?;
+    }
+    if wrong > 0 {
+        losses.damage.push(format!(
+            "member {}: {wrong} records that keep what containers are encoded against are missing or wrong, and are made anew",
+            m.member
+        ));
     }
     if miscounted > 0 {
         losses.damage.push(format!(

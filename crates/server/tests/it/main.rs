@@ -10,6 +10,7 @@ mod common;
 mod crashes;
 mod damaged_members;
 mod figures;
+mod file_versions;
 mod finely_strided;
 mod fsync_syncs;
 mod full_disk;
