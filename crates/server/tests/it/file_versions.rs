@@ -9,7 +9,7 @@ use forebay_server::{CodecConfig, CodecWhen, Config, Delegate, Fid, fsck};
 use forebay_storage::{Batch, Options, OsIo, Store};
 use forebay_testkit::random::{Random, seeded_bytes};
 use forebay_testkit::wait;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -79,14 +79,14 @@ fn stopped() -> (TempDir, PathBuf) {
     (temp, dir)
 }
 
-fn records(dir: &PathBuf) -> Arc<Store> {
+fn records(dir: &Path) -> Arc<Store> {
     let kv = dir.join("node-0/kv");
     Arc::new(Store::open(Arc::new(OsIo), &kv, Options::default()).unwrap())
 }
 
-fn check(dir: &PathBuf) -> fsck::FsckReport {
-    let dirs = std::slice::from_ref(dir);
-    fsck::check(Arc::new(OsIo), dirs, fsck::ByteCheck::Bytes, &mut |_| {}).unwrap()
+fn check(dir: &Path) -> fsck::FsckReport {
+    let dirs = [dir.to_path_buf()];
+    fsck::check(Arc::new(OsIo), &dirs, fsck::ByteCheck::Bytes, &mut |_| {}).unwrap()
 }
 
 #[test]
