@@ -461,7 +461,7 @@ fn wrong_counts_are_found_and_a_repair_makes_them_anew() {
     finds(
         &report,
         "counts",
-        "container 1 chunk 3: spans name it 2 times, its count is 1",
+        "container 1 chunk 3: spans and bases name it 2 times, its count is 1",
     );
     assert_eq!(report.problems.len(), 1, "{:#?}", report.problems);
     let repair = crate::repair::Repair::prepare(&[dir.path().into()], &mut |_| {}).unwrap();
