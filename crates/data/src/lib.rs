@@ -117,6 +117,8 @@ pub type LogRange = (LogId, Range<u64>);
 
 /// Most bytes one read request may ask for.
 pub const READ_BYTES: u64 = 256 << 20;
+/// Steps of giving bases back in one call of `clean`: what changes all the time is left to the next.
+const MAX_CLEANING_ROUNDS: usize = 10_000;
 /// Ranges that are freed in one batch.
 const RANGES_PER_BATCH: usize = 1024;
 
@@ -553,7 +555,11 @@ impl LogStore {
     pub fn clean(&self, evacuate: bool) -> Result<()> {
         let reclaimer = &self.writer.reclaimer;
         let mut given_back = Ok(());
-        while evacuate && given_back.is_ok() && self.reader.containers.bases.has_work() {
+        for _ in 0..MAX_CLEANING_ROUNDS {
+            let is_left = self.reader.containers.bases.has_work();
+            if !evacuate || given_back.is_err() || !is_left {
+                break;
+            }
             given_back = reclaimer.give_back_bases();
             given_back = given_back.and(reclaimer.reclaim_all(PunchScope::All, false));
         }

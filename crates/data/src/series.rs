@@ -167,11 +167,18 @@ impl SeriesState {
     fn count_parts(&mut self, before: usize, now: usize) {
         self.parts = (self.parts + now).saturating_sub(before);
         while self.parts > MAX_ALL_PARTS {
-            let log = self.logs.pop_lru().map(|(_, log)| log.offsets);
-            let Some(dropped) = log.or_else(|| Some(self.series.pop_lru()?.1.parts)) else {
-                return;
+            let mut logs = self.logs.iter_mut().rev().map(|(_, log)| &mut log.offsets);
+            let dropped = match logs.find(|offsets| !offsets.parts.is_empty()) {
+                Some(offsets) => {
+                    offsets.is_full = true;
+                    std::mem::take(&mut offsets.parts)
+                }
+                None => match self.series.pop_lru() {
+                    Some((_, series)) => series.parts.parts,
+                    None => return,
+                },
             };
-            self.parts = self.parts.saturating_sub(dropped.parts.len());
+            self.parts = self.parts.saturating_sub(dropped.len());
         }
     }
 }

@@ -71,7 +71,7 @@ impl<'a> StoredBytes<'a> {
             for damaged in &mut bad {
                 damaged.range = raw_positions(container, &damaged.range);
             }
-            bad.extend(self.damaged_base(container));
+            bad.extend(self.damaged_base(container, is_named));
             if bad.is_empty() && self.byte_check == ByteCheck::Bytes {
                 bad = self.check_decoded(container, is_named);
             }
@@ -82,9 +82,13 @@ impl<'a> StoredBytes<'a> {
         bad
     }
 
-    /// The positions of a container that cannot be decoded because bytes of its base are damaged, or are not there. What has no base is
+    /// The positions of named chunks that cannot be decoded because bytes of its base are damaged, or are not there. What has no base is
     /// checked before.
-    fn damaged_base(&mut self, container: &Container) -> Vec<BadBytes> {
+    fn damaged_base(
+        &mut self,
+        container: &Container,
+        is_named: impl Fn(usize) -> bool,
+    ) -> Vec<BadBytes> {
         let (mut at, mut bad) = (0, Vec::new());
         for run in container.base().into_iter().flat_map(SpanRuns::iter) {
             let start = at;
@@ -111,10 +115,14 @@ impl<'a> StoredBytes<'a> {
                     let piece = PIECE_LEN as u64;
                     let from = (start + from - positions.start) / piece * piece;
                     let to = (start + to - positions.start).next_multiple_of(piece);
-                    bad.push(BadBytes {
-                        range: from..to.min(container.bytes()),
-                        text: format!("container {}: its base: {}", container.id, damaged.text),
-                    });
+                    let range = from..to.min(container.bytes());
+                    let chunks =
+                        container.chunk_of(range.start)..container.chunk_of(range.end - 1) + 1;
+                    if chunks.into_iter().any(&is_named) {
+                        let text =
+                            format!("container {}: its base: {}", container.id, damaged.text);
+                        bad.push(BadBytes { range, text });
+                    }
                 }
             }
         }

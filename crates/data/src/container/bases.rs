@@ -85,10 +85,14 @@ pub fn needed_holds(store: &Store) -> impl Iterator<Item = FoundHold> + '_ {
     let needed = containers.filter_map(|container| {
         let base = container.base()?;
         let hold = load_hold(store, container.id).ok().flatten();
+        // A repair leaves out what is lost.
+        let is_right = |hold: &SpanRuns| {
+            hold == base || *hold == with_records_only(base, |run| has_record(store, run))
+        };
         Some(FoundHold {
             id: container.id,
             base: base.clone(),
-            is_wrong: hold.as_ref() != Some(base),
+            is_wrong: !hold.as_ref().is_some_and(is_right),
         })
     });
     let idle = all_holds(store).filter_map(Result::ok);
@@ -101,6 +105,14 @@ pub fn needed_holds(store: &Store) -> impl Iterator<Item = FoundHold> + '_ {
         base,
         is_wrong: false,
     }))
+}
+
+/// Whether there are the bytes that a run names.
+fn has_record(store: &Store, run: &Run) -> bool {
+    run.in_container().is_none_or(|(id, positions)| {
+        let container = super::load(store, id).ok().flatten();
+        container.is_some_and(|c| c.chunks_over(&positions).is_some())
+    })
 }
 
 /// A base without what is in containers of which there is no record, or which have not these bytes: zeros in its place.

@@ -256,7 +256,10 @@ impl ContainerTable {
         let _locks = self.locks.lock(moves.iter().map(|m| m.old.id));
         // As many bytes or fewer, and the old segments go: on a full disk too.
         let shrinks = |m: &ContainerMove| m.new.stored_len() <= m.old.stored_len();
-        let mut batch = match moves.iter().all(shrinks) {
+        // The base is given back for it.
+        let needs_base = |c: &Container| c.base().is_some();
+        let gives_back = |m: &ContainerMove| needs_base(&m.old) && !needs_base(&m.new);
+        let mut batch = match moves.iter().all(|m| shrinks(m) || gives_back(m)) {
             true => Batch::reclaiming(),
             false => Batch::new(),
         };

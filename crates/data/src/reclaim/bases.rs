@@ -13,6 +13,8 @@ use forebay_proto::{Error, Result};
 
 /// Containers that are encoded again before other freed space gets its turn, and programs the disk.
 const CONTAINERS_AT_ONCE: usize = 64;
+/// Bases that are looked at before.
+const BASES_AT_ONCE: usize = 1024;
 
 impl Reclaimer {
     /// Has the thread look at bases, if there is something to look at.
@@ -30,31 +32,46 @@ impl Reclaimer {
     /// need.
     pub fn give_back_bases(&self) -> Result<()> {
         let bases = &self.containers.bases;
-        let mut encoded = 0;
-        while encoded < CONTAINERS_AT_ONCE
-            && let Some(base) = bases.take_shrunk()
-        {
-            let done = self.give_back_base(base, &mut encoded);
-            if let Some(error) = done.err().and_then(|e| pass_over_damage(e, base)) {
-                bases.note_shrunk(base);
-                return Err(error);
+        // First what takes no room.
+        let mut failure = self.release_idle_holds().err();
+        let (mut encoded, mut again) = (0, Vec::new());
+        for _ in 0..BASES_AT_ONCE {
+            if encoded >= CONTAINERS_AT_ONCE || self.queue.background.is_stopping() {
+                break;
             }
-            self.release_idle_holds()?;
+            let Some(base) = bases.take_shrunk() else {
+                break;
+            };
+            match self.give_back_base(base, &mut encoded) {
+                Ok(true) => {}
+                Ok(false) => again.push(base),
+                Err(error) => {
+                    if let Some(error) = pass_over_damage(error, base) {
+                        failure = failure.or(Some(error));
+                        again.push(base);
+                    }
+                }
+            }
+            failure = failure.or(self.release_idle_holds().err());
         }
-        self.release_idle_holds()
+        again.into_iter().for_each(|base| bases.note_shrunk(base));
+        failure.map_or(Ok(()), Err)
     }
 
-    /// Encodes again what alone keeps chunks of a container, and counts them in `encoded`.
-    fn give_back_base(&self, base: ContainerId, encoded: &mut usize) -> Result<()> {
+    /// Encodes again what alone keeps chunks of a container, and counts them in `encoded`. `false`: one of them changed meanwhile.
+    fn give_back_base(&self, base: ContainerId, encoded: &mut usize) -> Result<bool> {
         let Some(held) = self.containers.find_held(base)? else {
-            return Ok(());
+            return Ok(true);
         };
+        let mut is_done = true;
         for id in self.needing(&held)? {
             *encoded += 1;
-            let done = self.encode_without_base(id);
-            done.or_else(|e| pass_over_damage(e, id).map_or(Ok(()), Err))?;
+            match self.encode_without_base(id) {
+                Ok(done) => is_done &= done,
+                Err(error) => pass_over_damage(error, id).map_or(Ok(()), Err)?,
+            }
         }
-        Ok(())
+        Ok(is_done)
     }
 
     /// Releases the holds of containers that need no base any more.
@@ -107,13 +124,13 @@ impl Reclaimer {
         Ok(needing.map(|(id, _)| id).collect())
     }
 
-    /// Encodes a container again, without its base.
-    fn encode_without_base(&self, id: ContainerId) -> Result<()> {
+    /// Encodes a container again, without its base. `false`: it changed meanwhile, and has one still.
+    fn encode_without_base(&self, id: ContainerId) -> Result<bool> {
         let Some(container) = self.containers.find(id)? else {
-            return Ok(());
+            return Ok(true);
         };
         if container.base().is_none() {
-            return Ok(());
+            return Ok(true);
         }
         let mut encoder = ContainerEncoder::new(CostModel {
             goal: CostGoal::Bytes,
@@ -135,7 +152,8 @@ impl Reclaimer {
         self.recode_container(&container, &origin, (&mut encoder, &mut chooser), |_, _| {
             true
         })?;
-        Ok(())
+        let now = self.containers.load(id)?;
+        Ok(now.is_none_or(|now| now.base().is_none()))
     }
 }
 

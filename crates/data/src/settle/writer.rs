@@ -217,8 +217,7 @@ impl<'a> ContainerWriter<'a> {
     /// # Errors
     /// As the disk; `ENOSPC` if it is full.
     pub fn write_full(&mut self, full: FullContainer<'_>, only_encoded: bool) -> Result<bool> {
-        let is_tried = self.may_gain_by_base(&full);
-        let mut base = match is_tried {
+        let mut base = match self.may_gain_by_base(&full) {
             true => self.settler.find_base(full.origin.log, &full.addresses)?,
             false => None,
         };
@@ -227,7 +226,7 @@ impl<'a> ContainerWriter<'a> {
             let bytes = base.as_ref().map(|base| &base.bytes[..]);
             let form = (encoder.encoder).encode(chooser, &full.origin, full.bytes, bytes);
             let needs_base = form.as_ref().is_some_and(|form| form.needs_base);
-            if is_tried {
+            if base.is_some() {
                 let trials = (encoder.trials).get_or_insert_mut(full.origin.log, Default::default);
                 trials.made += 1;
                 trials.gained += u32::from(needs_base);

@@ -92,7 +92,8 @@ fn version_numbers(path: &[u8]) -> Vec<Range<usize>> {
     let of_steps = numbers
         .iter()
         .filter(|n| follows_step_word(&path[..n.start]));
-    let of_steps: Vec<Range<usize>> = of_steps.cloned().collect();
+    let of_steps = of_steps.map(|n| n.start..end_of_decimals(path, n.end));
+    let of_steps: Vec<Range<usize>> = of_steps.collect();
     if !of_steps.is_empty() {
         return of_steps;
     }
@@ -102,6 +103,19 @@ fn version_numbers(path: &[u8]) -> Vec<Range<usize>> {
     let from = component.map_or(0, |slash| slash + 1);
     let near = numbers.into_iter().filter(|n| n.start >= from);
     near.max_by_key(Range::len).into_iter().collect()
+}
+
+/// Where a number ends that ends at `end` but for its decimals: what follows a point, if it is digits alone.
+fn end_of_decimals(path: &[u8], end: usize) -> usize {
+    let Some((b'.', behind)) = path[end..].split_first() else {
+        return end;
+    };
+    let digits = behind.iter().take_while(|b| b.is_ascii_digit()).count();
+    match behind.get(digits) {
+        Some(b) if b.is_ascii_alphanumeric() => end,
+        _ if digits > 0 => end + 1 + digits,
+        _ => end,
+    }
 }
 
 /// Whether these bytes end with a word for a step, and perhaps what separates it from its number.
@@ -149,6 +163,7 @@ mod tests {
                 "plt00200/Level_0/Cell_D_00000",
             ),
             ("20251129/out.0100.nc", "20251129/out.0200.nc"),
+            ("out_time_0.50.h5", "out_time_12.75.h5"),
             ("run7/a/data", "run8/a/data"),
             ("last.pt", "last.pt"),
         ] {
