@@ -4,8 +4,9 @@
 //! log's **tail** (under one memory budget for all logs), then go to a **segment** file, and a **span** record in the store
 //! says where they lie and what their checksums are. Freed addresses answer `Gone` for ever.
 //!
-//! **Architecture invariant:** this crate knows logs, segments and spans. It does not know files beyond the fid that a log
-//! belongs to, nor extents, other members, or who asks. Code of a running member knows nothing of segments and spans: it
+//! **Architecture invariant:** this crate knows logs, segments and spans. Of files it knows the fid that a log
+//! belongs to and, for what may be encoded against an earlier file, which series that is of and where in the file bytes are. It does
+//! not know extents, other members, or who asks. Code of a running member knows nothing of segments and spans: it
 //! uses [`LogStore`]. Only what works on a stopped store (fsck, rebuild, repair) reads [`span`], [`container`] and
 //! [`segment_header`], and looks at bytes through [`check`].
 //!
@@ -26,6 +27,7 @@
 //! | [`check`] | whether a stopped store holds what it says |
 //! | [`chunk`], [`fingerprint`], [`cit`] | cutting log bytes into chunks; what a chunk is known by; where a chunk with a fingerprint is stored |
 //! | `inline`, `recode` | encoding bytes when they are written out; again, by another hint |
+//! | `series` | files that are versions of one thing, and where each has its bytes |
 //! | `settle`, `foreground` | turning raw spans into shared chunks in the background; what it gives way to |
 //! | [`analysis`] | what deduplication would save of given bytes |
 //! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |

@@ -128,7 +128,7 @@ impl PlacedParts {
 }
 
 /// A series: its base version, and the versions after it.
-struct Series {
+struct SeriesVersions {
     base_version: Fid,
     parts: PlacedParts,
     later: Vec<Fid>,
@@ -136,9 +136,9 @@ struct Series {
     failed: u32,
 }
 
-impl Series {
-    fn beginning_with(base_version: Fid, parts: PlacedParts, failed: u32) -> Series {
-        Series {
+impl SeriesVersions {
+    fn beginning_with(base_version: Fid, parts: PlacedParts, failed: u32) -> SeriesVersions {
+        SeriesVersions {
             base_version,
             parts,
             later: Vec::new(),
@@ -156,7 +156,7 @@ struct VersionLog {
 }
 
 struct SeriesState {
-    series: LruCache<SeriesId, Series>,
+    series: LruCache<SeriesId, SeriesVersions>,
     logs: LruCache<LogId, VersionLog>,
     /// Of all of them.
     parts: usize,
@@ -208,7 +208,7 @@ impl SeriesTable {
     /// A log is made for a file of a series.
     pub fn add_log(&self, log: LogId, fid: Fid, id: SeriesId) {
         let mut state = self.0.lock();
-        let first = || Series::beginning_with(fid, PlacedParts::default(), 0);
+        let first = || SeriesVersions::beginning_with(fid, PlacedParts::default(), 0);
         // Whatever the caches drop for these counts no more.
         if !state.series.contains(&id)
             && let Some((_, dropped)) = state.series.push(id, first())
@@ -223,7 +223,7 @@ impl SeriesTable {
             known.later.push(fid);
             if known.later.len() > MAX_LATER_VERSIONS {
                 before = known.parts.parts.len();
-                *known = Series::beginning_with(fid, PlacedParts::default(), known.failed);
+                *known = SeriesVersions::beginning_with(fid, PlacedParts::default(), known.failed);
             }
         }
         state.count_parts(before, 0);
@@ -321,7 +321,7 @@ impl SeriesTable {
             }
         }
         let now = parts.parts.len();
-        *known = Series::beginning_with(fid, parts, known.failed);
+        *known = SeriesVersions::beginning_with(fid, parts, known.failed);
         state.count_parts(before, now);
     }
 }

@@ -242,14 +242,6 @@ impl<'a> StoredBytes<'a> {
         Ok(bytes)
     }
 
-    /// Whether there are the bytes that a run names.
-    pub fn has_record(&mut self, run: &Run) -> bool {
-        run.in_container().is_none_or(|(id, positions)| {
-            let container = self.container(id).ok();
-            container.is_some_and(|c| c.chunks_over(&positions).is_some())
-        })
-    }
-
     /// Verifies all containers whose records can be read.
     pub fn check_containers(&mut self) {
         for container in container::all_bases_first(self.store).filter_map(Result::ok) {

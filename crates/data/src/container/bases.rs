@@ -86,9 +86,7 @@ pub fn needed_holds(store: &Store) -> impl Iterator<Item = FoundHold> + '_ {
         let base = container.base()?;
         let hold = load_hold(store, container.id).ok().flatten();
         // A repair leaves out what is lost.
-        let is_right = |hold: &SpanRuns| {
-            hold == base || *hold == with_records_only(base, |run| has_record(store, run))
-        };
+        let is_right = |hold: &SpanRuns| hold == base || *hold == with_records_only(store, base);
         Some(FoundHold {
             id: container.id,
             base: base.clone(),
@@ -116,8 +114,8 @@ fn has_record(store: &Store, run: &Run) -> bool {
 }
 
 /// A base without what is in containers of which there is no record, or which have not these bytes: zeros in its place.
-pub fn with_records_only(base: &SpanRuns, mut has_record: impl FnMut(&Run) -> bool) -> SpanRuns {
-    let kept = |run: Run| match has_record(&run) {
+pub fn with_records_only(store: &Store, base: &SpanRuns) -> SpanRuns {
+    let kept = |run: Run| match has_record(store, &run) {
         true => run,
         false => Run {
             source: RunSource::Zeros,

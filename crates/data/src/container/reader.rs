@@ -362,8 +362,11 @@ impl ContainerTable {
         Ok(self.load(container.id)?.as_deref() == Some(container))
     }
 
-    /// The bytes at these positions of what a container is encoded against.
-    fn read_base(
+    /// The bytes at these positions of what a container is, or is to be, encoded against.
+    ///
+    /// # Errors
+    /// As the disk and the store; `Corrupt` for bytes that are damaged or gone.
+    pub fn read_base(
         &self,
         of: ContainerId,
         base: &SpanRuns,

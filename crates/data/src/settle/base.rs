@@ -1,8 +1,9 @@
 //! Finds what new containers may be encoded against: the bytes of an earlier version of their file, at the same places (`series`).
 use super::Settler;
+use crate::container::ContainerId;
 use crate::series::BasePart;
 use crate::span::{self, Run, RunSource, SpanRuns};
-use crate::verified_read::{CoalescedReadBuffer, WantedPart};
+use crate::verified_read::CoalescedReadBuffer;
 use forebay_proto::{LogId, Result};
 use std::ops::Range;
 
@@ -20,24 +21,31 @@ pub struct FoundBase {
 }
 
 impl Settler {
-    /// The base for bytes of these addresses of a log, one after the other. `None`: there is none, it cannot be read, or it is not
+    /// The base for a new container of the bytes of these addresses of a log, one after the other. `None`: there is none, it cannot be read, or it is not
     /// worth a try.
     ///
     /// # Errors
     /// If the log store is poisoned.
     pub(super) fn find_base(
         &self,
+        container: ContainerId,
         log: LogId,
         addresses: &[Range<u64>],
     ) -> Result<Option<FoundBase>> {
-        self.try_find_base(log, addresses).or_else(|error| {
+        let found = self.try_find_base(container, log, addresses);
+        found.or_else(|error| {
             self.poison.check()?;
             tracing::debug!(%error, "bytes are encoded without a base");
             Ok(None)
         })
     }
 
-    fn try_find_base(&self, log: LogId, addresses: &[Range<u64>]) -> Result<Option<FoundBase>> {
+    fn try_find_base(
+        &self,
+        container: ContainerId,
+        log: LogId,
+        addresses: &[Range<u64>],
+    ) -> Result<Option<FoundBase>> {
         let mut found = BaseRuns::default();
         for addresses in addresses {
             match self.series.base_parts(log, addresses.clone()) {
@@ -67,8 +75,10 @@ impl Settler {
         if covered == 0 || covered < runs.bytes() / MIN_COVERED_DIVISOR {
             return Ok(None);
         }
-        let bytes = self.read_base(&runs)?;
-        Ok(bytes.map(|bytes| FoundBase { runs, bytes }))
+        let all = 0..runs.bytes();
+        let buffer = CoalescedReadBuffer::of(&self.buffers);
+        let bytes = self.containers.read_base(container, &runs, all, &buffer)?;
+        Ok(Some(FoundBase { runs, bytes }))
     }
 
     /// Adds the runs of a part of the base version: zeros where it is not settled, or is itself encoded against others.
@@ -118,30 +128,6 @@ impl Settler {
         let is_whole = |chunk| counts.0[chunk] > 0 && !self.containers.damaged.contains(id, chunk);
         let chunks = container.chunks_over(&positions);
         Ok(container.base().is_none() && chunks.is_some_and(|mut chunks| chunks.all(is_whole)))
-    }
-
-    /// The bytes of a base; `None`: one of its containers is damaged, or was moved meanwhile.
-    fn read_base(&self, base: &SpanRuns) -> Result<Option<Vec<u8>>> {
-        let mut bytes = vec![0; base.bytes() as usize];
-        let (mut rest, mut buffer) = (&mut bytes[..], CoalescedReadBuffer::of(&self.buffers));
-        for run in base.iter() {
-            let (into, behind) = rest.split_at_mut(run.len as usize);
-            rest = behind;
-            let RunSource::Container { id, at } = run.source else {
-                continue;
-            };
-            let Some(container) = self.containers.find(id)? else {
-                return Ok(None);
-            };
-            let at = at.into();
-            let mut wanted = [WantedPart { at, into }];
-            let containers = &self.containers;
-            let read = containers.read_parts(&container, &mut buffer, &mut wanted);
-            if read?.is_some() {
-                return Ok(None);
-            }
-        }
-        Ok(Some(bytes))
     }
 }
 

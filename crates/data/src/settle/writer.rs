@@ -218,7 +218,7 @@ impl<'a> ContainerWriter<'a> {
     /// As the disk; `ENOSPC` if it is full.
     pub fn write_full(&mut self, full: FullContainer<'_>, only_encoded: bool) -> Result<bool> {
         let mut base = match self.may_gain_by_base(&full) {
-            true => self.settler.find_base(full.origin.log, &full.addresses)?,
+            true => (self.settler).find_base(full.id, full.origin.log, &full.addresses)?,
             false => None,
         };
         let encoded = self.encoder.as_mut().and_then(|encoder| {

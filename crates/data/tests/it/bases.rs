@@ -1,22 +1,16 @@
 //! Containers that are encoded against an earlier version of their file: they store less and read the same, whatever becomes of the
 //! earlier version, and its space is free once nothing needs it.
-use crate::common::{Fixture, options, settle_options};
-use crate::encoded::{assert_counted, assert_empties, assert_read, checked, containers, flip};
+use crate::common::{Fixture, options};
+use crate::encoded::{
+    assert_counted, assert_empties, assert_read, checked, containers, encoding, flip,
+};
 use forebay_data::container::{self, Container, ContainerId};
-use forebay_data::{AppendOptions, CodecWhen, LogId, LogStoreOptions, SeriesId};
+use forebay_data::{AppendOptions, LogId, SeriesId};
 use forebay_proto::Fid;
 use forebay_testkit::random::{Random, seeded_bytes};
 use rustix::io::Errno;
 
 const MIB: usize = 1 << 20;
-
-fn encoding() -> LogStoreOptions {
-    LogStoreOptions {
-        settle: Some(settle_options()),
-        codec_when: CodecWhen::Settle,
-        ..options()
-    }
-}
 
 /// Weights as they are in checkpoints: mantissas of any bits, few exponents.
 fn weights(seed: u64, bytes: usize) -> Vec<u8> {
@@ -69,6 +63,15 @@ fn in_log(fid: u64, bytes: &[u8], step: usize) -> Vec<u8> {
         parts.chunks_mut(2).for_each(<[_]>::reverse);
     }
     parts.concat()
+}
+
+/// Two versions of this length, the second encoded against the first: the log and the bytes of each.
+fn two_versions(fixture: &Fixture, len: usize) -> [(LogId, Vec<u8>); 2] {
+    let first = weights(1, len);
+    let second = trained(&first, 2);
+    let logs = [(2, &first), (4, &second)].map(|(fid, bytes)| version(fixture, fid, bytes, MIB));
+    assert!(!with_base(fixture).is_empty());
+    [(logs[0], first), (logs[1], second)]
 }
 
 fn with_base(fixture: &Fixture) -> Vec<Container> {
@@ -178,10 +181,7 @@ fn with_the_base_deleted_all_is_readable_and_its_space_is_free_after_a_collectio
 #[test]
 fn of_a_base_that_is_freed_in_part_only_what_needs_that_is_encoded_anew() {
     let fixture = Fixture::new(encoding());
-    let first = weights(1, 6 * MIB);
-    let second = trained(&first, 2);
-    let key = version(&fixture, 2, &first, MIB);
-    let log = version(&fixture, 4, &second, MIB);
+    let [(key, first), (log, second)] = two_versions(&fixture, 6 * MIB);
     let before = with_base(&fixture).len();
     let lost = MIB as u64..MIB as u64 + 500_000;
     fixture.logs.free(&[(key, lost.clone())]).unwrap();
@@ -214,10 +214,7 @@ fn of_a_base_that_is_freed_in_part_only_what_needs_that_is_encoded_anew() {
 #[test]
 fn a_damaged_base_is_told_by_all_that_need_it_and_healed_by_the_same_bytes() {
     let fixture = Fixture::new(encoding());
-    let first = weights(1, MIB);
-    let second = trained(&first, 2);
-    let key = version(&fixture, 2, &first, MIB);
-    let log = version(&fixture, 4, &second, MIB);
+    let [(key, first), (log, second)] = two_versions(&fixture, MIB);
     let based = with_base(&fixture);
     let base = container::containers_of(based[0].base().unwrap())
         .next()
@@ -262,11 +259,7 @@ fn a_damaged_base_is_told_by_all_that_need_it_and_healed_by_the_same_bytes() {
 #[test]
 fn a_form_that_is_asked_for_needs_no_base() {
     let fixture = Fixture::new(encoding());
-    let first = weights(1, 2 * MIB);
-    let second = trained(&first, 2);
-    version(&fixture, 2, &first, MIB);
-    let log = version(&fixture, 4, &second, MIB);
-    assert!(!with_base(&fixture).is_empty());
+    let [_, (log, second)] = two_versions(&fixture, 2 * MIB);
     let hint = "raw".parse().unwrap();
     fixture.logs.recode(&[(log, 0..u64::MAX)], hint).unwrap();
     assert_eq!(with_base(&fixture), []);
@@ -296,10 +289,7 @@ fn files_that_have_nothing_in_common_are_encoded_alone() {
 fn another_member_gets_the_bytes_of_what_needs_a_base() {
     // `Fixture::read` reads as another member too: pieces of a length that travel encoded otherwise.
     let fixture = Fixture::new(encoding());
-    let first = weights(1, 2 * MIB);
-    let second = trained(&first, 2);
-    version(&fixture, 2, &first, MIB);
-    let log = version(&fixture, 4, &second, MIB);
+    let [_, (log, second)] = two_versions(&fixture, 2 * MIB);
     for (at, len) in [(0, MIB), (4096, 128 << 10), (MIB - 10, 70_000)] {
         assert!(fixture.read(log, at as u64, len).unwrap() == second[at..at + len]);
     }

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 
 const MIB: usize = 1 << 20;
 
-fn encoding() -> LogStoreOptions {
+pub fn encoding() -> LogStoreOptions {
     LogStoreOptions {
         settle: Some(settle_options()),
         codec_when: CodecWhen::Settle,

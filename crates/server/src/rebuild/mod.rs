@@ -283,7 +283,7 @@ fn copy_log_records(
     for hold in container::needed_holds(store) {
         wrong += u64::from(hold.is_wrong);
         // What is lost is not counted, and so could never be released.
-        let base = container::with_records_only(&hold.base, |run| bytes.has_record(run));
+        let base = container::with_records_only(store, &hold.base);
         let key = RecordKind::Base.key(hold.id).to_vec();
         target.put(keys::CONTAINERS, key, container::hold_value(&base))?;
     }
