@@ -13,8 +13,8 @@ use crate::element::Word;
 
 /// The bits that a load gives at least.
 const LOADED_BITS: u32 = 57;
-/// Where the upper half of an entry's lower half has the next table: above the bits of all numbers of a load.
-const TABLE_SHIFT: u32 = 10;
+/// Where the upper half of an entry has the next table: above the bits of all numbers of a load, and where it is a part of an index.
+const TABLE_SHIFT: u32 = TABLE.trailing_zeros();
 /// The most numbers that are decoded from one load.
 const MAX_GROUP: usize = 8;
 /// The bits of some entries, added.
@@ -43,40 +43,42 @@ pub(super) struct LaneDecoder<T> {
     /// By table and the next bits:
     ///
     /// ```text
-    ///  0        8      16     22    26      28    32                64
-    /// +--------+------+------+-----+-------+-----+-----------------+
-    /// | length | raw  | bits |     | table |     | lower or symbol |
-    /// +--------+------+------+-----+-------+-----+-----------------+
+    ///  0        8      16     22    25      27    32
+    /// +--------+------+------+-----+-------+-----+
+    /// | length | raw  | bits |     | table |     |
+    /// +--------+------+------+-----+-------+-----+
     /// ```
-    /// `length` are the bits of the code and `raw` those after it, `bits` both together, but at most 63; `table` is that of the next symbol,
-    /// and the upper half the lower end of the symbol's interval, or, of 64 bits, the symbol. Each is where an instruction can use it
-    /// without a mask, or is a mask only; of some entries `bits` can be added without one.
-    entries: Box<[u64; TABLES * TABLE]>,
-    /// The lower ends of the symbols.
-    lower: [T; SYMBOLS],
+    /// `length` are the bits of the code and `raw` those after it, `bits` both together, but at most 63; `table` is that of the next symbol.
+    /// Each is where an instruction can use it without a mask, or is a mask only; of some entries `bits` can be added without one.
+    entries: Box<[u32; TABLES * TABLE]>,
+    /// The same: the lower end of the symbol's interval.
+    lower: Box<[T; TABLES * TABLE]>,
     /// How many numbers are decoded from one load.
     group: usize,
+    /// Whether a symbol chooses the table of the next one; else a lane has one table.
+    chained: bool,
 }
 
 /// Where a lane is decoded: the next bit, and the table of the next symbol, as in the upper half of an entry's lower half.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LaneCursor {
-    at: usize,
-    table: usize,
+    at: u32,
+    table: u32,
 }
 
 impl LaneCursor {
     /// At this bit, with this table.
     pub(super) fn new(at: usize, table: usize) -> LaneCursor {
         LaneCursor {
-            at,
-            table: table << TABLE_SHIFT,
+            // Both are small: a piece has 4 KiB.
+            at: at as u32,
+            table: (table << TABLE_SHIFT) as u32,
         }
     }
 
     /// The byte behind what was decoded.
     pub(super) fn end(self) -> usize {
-        self.at.div_ceil(8)
+        self.at.div_ceil(8) as usize
     }
 }
 
@@ -88,31 +90,25 @@ impl<T: Word> LaneDecoder<T> {
         lengths: &[CodeLengths],
     ) -> Option<LaneDecoder<T>> {
         let mut entries = Box::new([0; TABLES * TABLE]);
-        let mut lower = [T::default(); SYMBOLS];
+        let mut lower = Box::new([T::default(); TABLES * TABLE]);
         // Bits of a number, in the mean that the codes let expect, times the entries of a table.
         let mut mean = 0;
-        for (table, (lengths, entries)) in lengths
-            .iter()
-            .zip(entries.chunks_exact_mut(TABLE))
-            .enumerate()
-        {
+        let of_tables = entries
+            .chunks_exact_mut(TABLE)
+            .zip(lower.chunks_exact_mut(TABLE));
+        for (table, (lengths, (entries, lower))) in lengths.iter().zip(of_tables).enumerate() {
             let codes = huffman::codes(lengths);
             let mut of_table = 0;
             for symbol in (0..SYMBOLS).filter(|s| lengths[*s] > 0) {
                 let (low, raw) = map.interval(symbol, T::BITS)?;
-                lower[symbol] = T::truncate(low);
                 let length = huffman::length(lengths, symbol);
-                let last = match T::BITS {
-                    64 => symbol as u64,
-                    _ => low & u64::from(u32::MAX),
-                };
-                let entry = u64::from(length)
-                    | u64::from(raw) << 8
-                    | u64::from((length + raw).min(63)) << 16
-                    | (tables.after(table, symbol) as u64) << (16 + TABLE_SHIFT)
-                    | last << 32;
+                let entry = length
+                    | raw << 8
+                    | (length + raw).min(63) << 16
+                    | (tables.after(table, symbol) as u32) << (16 + TABLE_SHIFT);
                 for slot in (usize::from(codes[symbol])..TABLE).step_by(1 << length) {
                     entries[slot] = entry;
+                    lower[slot] = T::truncate(low);
                     of_table += length + raw;
                 }
             }
@@ -127,12 +123,13 @@ impl<T: Word> LaneDecoder<T> {
                 13..=27 => 2,
                 _ => 1,
             },
+            chained: matches!(tables, TableUse::BySymbolBefore(_)),
         })
     }
 
     /// Memory that it holds beside itself, in bytes.
     pub(super) fn memory(&self) -> usize {
-        size_of_val(&*self.entries)
+        size_of_val(&*self.entries) + size_of_val(&*self.lower)
     }
 
     /// Decodes `K` lanes side by side, `counts[k]` numbers of each, into the column `k` of `rows`. Returns where they end. `MASK` is
@@ -145,16 +142,41 @@ impl<T: Word> LaneDecoder<T> {
         counts: [usize; K],
         rows: &mut [[T; K]],
     ) -> [LaneCursor; K] {
-        match self.group {
-            MAX_GROUP => self.decode_groups::<B, K, MAX_GROUP, MASK>(buffer, cursors, counts, rows),
-            4 => self.decode_groups::<B, K, 4, MASK>(buffer, cursors, counts, rows),
-            2 => self.decode_groups::<B, K, 2, MASK>(buffer, cursors, counts, rows),
-            _ => self.decode_groups::<B, K, 1, MASK>(buffer, cursors, counts, rows),
+        match self.chained {
+            true => self.decode_rows_of::<B, K, true, MASK>(buffer, cursors, counts, rows),
+            false => self.decode_rows_of::<B, K, false, MASK>(buffer, cursors, counts, rows),
         }
     }
 
     #[inline(always)]
-    fn decode_groups<B: BitExtraction, const K: usize, const G: usize, const MASK: usize>(
+    fn decode_rows_of<B: BitExtraction, const K: usize, const CHAINED: bool, const MASK: usize>(
+        &self,
+        buffer: &[u8],
+        cursors: [LaneCursor; K],
+        counts: [usize; K],
+        rows: &mut [[T; K]],
+    ) -> [LaneCursor; K] {
+        macro_rules! groups {
+            ($group:expr) => {
+                self.decode_groups::<B, K, $group, CHAINED, MASK>(buffer, cursors, counts, rows)
+            };
+        }
+        match self.group {
+            MAX_GROUP => groups!(MAX_GROUP),
+            4 => groups!(4),
+            2 => groups!(2),
+            _ => groups!(1),
+        }
+    }
+
+    #[inline(always)]
+    fn decode_groups<
+        B: BitExtraction,
+        const K: usize,
+        const G: usize,
+        const CHAINED: bool,
+        const MASK: usize,
+    >(
         &self,
         buffer: &[u8],
         mut cursors: [LaneCursor; K],
@@ -166,18 +188,18 @@ impl<T: Word> LaneDecoder<T> {
         let (groups, rest) = rows[..common].as_chunks_mut::<G>();
         for group in groups {
             for (k, cursor) in cursors.iter_mut().enumerate() {
-                *cursor = self.decode_group::<B, K, G, MASK>(buffer, *cursor, group, k);
+                *cursor = self.decode_group::<B, K, G, CHAINED, MASK>(buffer, *cursor, group, k);
             }
         }
         for row in rest.as_chunks_mut().0 {
             for (k, cursor) in cursors.iter_mut().enumerate() {
-                *cursor = self.decode_group::<B, K, 1, MASK>(buffer, *cursor, row, k);
+                *cursor = self.decode_group::<B, K, 1, CHAINED, MASK>(buffer, *cursor, row, k);
             }
         }
         // Lanes that are longer than the shortest.
         for (k, (cursor, count)) in cursors.iter_mut().zip(counts).enumerate() {
             for row in rows.as_chunks_mut().0.iter_mut().take(count).skip(common) {
-                *cursor = self.decode_group::<B, K, 1, MASK>(buffer, *cursor, row, k);
+                *cursor = self.decode_group::<B, K, 1, CHAINED, MASK>(buffer, *cursor, row, k);
             }
         }
         cursors
@@ -197,7 +219,7 @@ impl<T: Word> LaneDecoder<T> {
         for (i, (row, tables)) in rows.iter_mut().zip(tables).enumerate() {
             for (k, cursor) in cursors.iter_mut().enumerate() {
                 if i < counts[k] {
-                    let table = usize::from(tables[k]) << TABLE_SHIFT;
+                    let table = u32::from(tables[k]) << TABLE_SHIFT;
                     (row[k], _) = self.decode_number::<MASK>(buffer, &mut cursor.at, table);
                 }
             }
@@ -210,53 +232,50 @@ impl<T: Word> LaneDecoder<T> {
     fn decode_number<const MASK: usize>(
         &self,
         buffer: &[u8],
-        at: &mut usize,
-        table: usize,
-    ) -> (T, usize) {
+        at: &mut u32,
+        table: u32,
+    ) -> (T, u32) {
         let bits = Self::load::<MASK>(buffer, *at);
-        let entry = self.entry(table, bits);
-        let (length, raw_bits) = ((entry & 0xff) as u32, (entry >> 8 & 0xff) as u32);
+        let slot = Self::slot(table, bits);
+        let entry = self.entries[slot];
+        let (length, raw_bits) = (entry & 0xff, entry >> 8 & 0xff);
         let raw = if length + raw_bits <= LOADED_BITS {
             low(bits >> length, raw_bits)
         } else {
-            let at = *at + length as usize;
+            let at = *at + length;
             let (lower, upper) = (
                 Self::load::<MASK>(buffer, at),
                 Self::load::<MASK>(buffer, at + 32),
             );
             low(lower & 0xffff_ffff | upper << 32, raw_bits)
         };
-        *at += (length + raw_bits) as usize;
-        (self.number(entry, raw), entry as usize >> 16)
+        *at += length + raw_bits;
+        (self.lower[slot].plus(T::truncate(raw)), entry >> 16)
     }
 
     #[inline(always)]
-    fn load<const MASK: usize>(buffer: &[u8], at: usize) -> u64 {
+    fn load<const MASK: usize>(buffer: &[u8], at: u32) -> u64 {
         let mut bytes = [0; 8];
-        bytes.copy_from_slice(&buffer[at >> 3 & MASK..][..8]);
+        bytes.copy_from_slice(&buffer[at as usize >> 3 & MASK..][..8]);
         u64::from_le_bytes(bytes) >> (at & 7)
     }
 
+    /// Where the entry of the next bits is; `table` as in a cursor.
     #[inline(always)]
-    fn entry(&self, table: usize, bits: u64) -> u64 {
-        let table = table >> TABLE_SHIFT & (TABLES - 1);
-        self.entries[(table * TABLE) | bits as usize & (TABLE - 1)]
-    }
-
-    /// The number of an entry and raw bits.
-    #[inline(always)]
-    fn number(&self, entry: u64, raw: u64) -> T {
-        let last = entry >> 32;
-        let lower = match T::BITS {
-            64 => self.lower[last as usize % SYMBOLS],
-            _ => T::truncate(last),
-        };
-        lower.plus(T::truncate(raw))
+    fn slot(table: u32, bits: u64) -> usize {
+        let of_table = table as usize & ((TABLES - 1) << TABLE_SHIFT);
+        of_table | bits as usize & (TABLE - 1)
     }
 
     /// Decodes some numbers of lane `k` into its column; returns where they end.
     #[inline(always)]
-    fn decode_group<B: BitExtraction, const K: usize, const G: usize, const MASK: usize>(
+    fn decode_group<
+        B: BitExtraction,
+        const K: usize,
+        const G: usize,
+        const CHAINED: bool,
+        const MASK: usize,
+    >(
         &self,
         buffer: &[u8],
         cursor: LaneCursor,
@@ -267,19 +286,21 @@ impl<T: Word> LaneDecoder<T> {
         let mut sum = 0u32;
         let mut table = cursor.table;
         for row in rows.iter_mut() {
-            let entry = self.entry(table, bits);
-            let raw = B::extract(bits, entry);
-            let upper = (entry as u32) >> 16;
+            let of_lane = if CHAINED { table } else { cursor.table };
+            let slot = Self::slot(of_lane, bits);
+            let entry = self.entries[slot];
+            let raw = B::extract(bits, entry.into());
+            let upper = entry >> 16;
             bits >>= upper & 63;
-            table = upper as usize;
+            table = upper;
             sum = sum.wrapping_add(upper);
-            row[k] = self.number(entry, raw);
+            row[k] = self.lower[slot].plus(T::truncate(raw));
         }
         let of_group = sum & SUM_MASK;
         if of_group > LOADED_BITS {
             return self.decode_one_by_one::<K, MASK>(buffer, cursor, rows, k);
         }
-        let at = cursor.at + of_group as usize;
+        let at = cursor.at + of_group;
         LaneCursor { at, table }
     }
 
