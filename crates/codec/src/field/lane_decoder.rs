@@ -17,6 +17,8 @@ const LOADED_BITS: u32 = 57;
 const TABLE_SHIFT: u32 = TABLE.trailing_zeros();
 /// The most numbers that are decoded from one load.
 const MAX_GROUP: usize = 8;
+/// Lanes that are decoded without a branch between them.
+const LANES_IN_TURN: usize = 2;
 /// The bits of some entries, added.
 const SUM_MASK: u32 = (1 << TABLE_SHIFT) - 1;
 
@@ -187,8 +189,17 @@ impl<T: Word> LaneDecoder<T> {
         let common = counts.into_iter().fold(rows.len(), usize::min);
         let (groups, rest) = rows[..common].as_chunks_mut::<G>();
         for group in groups {
-            for (k, cursor) in cursors.iter_mut().enumerate() {
-                *cursor = self.decode_group::<B, K, G, CHAINED, MASK>(buffer, *cursor, group, k);
+            // Some in a turn: a compiler that is left alone keeps the loop over lanes.
+            for turn in 0..K / LANES_IN_TURN {
+                for i in 0..LANES_IN_TURN {
+                    let k = LANES_IN_TURN * turn + i;
+                    cursors[k] =
+                        self.decode_group::<B, K, G, CHAINED, MASK>(buffer, cursors[k], group, k);
+                }
+            }
+            for k in K / LANES_IN_TURN * LANES_IN_TURN..K {
+                cursors[k] =
+                    self.decode_group::<B, K, G, CHAINED, MASK>(buffer, cursors[k], group, k);
             }
         }
         for row in rest.as_chunks_mut().0 {
