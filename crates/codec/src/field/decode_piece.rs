@@ -107,7 +107,6 @@ impl PieceJob<'_> {
         }
         let lane_bytes = lane * T::BYTES;
         let mut numbers = [[T::default()]; MAX_LANE];
-        let mut bytes = [0; MAX_LANE * 8];
         for k in from / lane_bytes..to.div_ceil(lane_bytes) {
             let start = k * lane_bytes;
             let (a, b) = (from.max(start) - start, to.min(start + lane_bytes) - start);
@@ -116,12 +115,19 @@ impl PieceJob<'_> {
             // With a stride, later values are needed by none.
             let numbers = &mut numbers[..end.min(all)];
             self.decode_lane::<T, B>(decoder, &table, k, all, numbers)?;
-            let bytes = &mut bytes[..(end - first) * T::BYTES];
             let base = self.base_of(start + first * T::BYTES);
             let numbers = numbers[first..].iter().map(|[number]| *number);
+            let out = &mut out[start + a - from..][..b - a];
+            if out.len() == (end - first) * T::BYTES {
+                self.store(decoder, numbers, base, out)?;
+                continue;
+            }
+            // A part of an element at an end.
+            let mut bytes = [0; MAX_LANE * 8];
+            let bytes = &mut bytes[..(end - first) * T::BYTES];
             self.store(decoder, numbers, base, bytes)?;
             let skip = a - first * T::BYTES;
-            out[start + a - from..][..b - a].copy_from_slice(&bytes[skip..][..b - a]);
+            out.copy_from_slice(&bytes[skip..][..b - a]);
         }
         Ok(())
     }
