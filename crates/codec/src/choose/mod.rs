@@ -8,11 +8,11 @@
 //! For fewest bytes, [`FieldCodec`] is taken without a trial if the guess says that the bytes are numbers, and neither bytes nor values
 //! repeat in two pieces. Otherwise each candidate codec encodes a few sample pieces, and the cheapest one is chosen: fewest bytes, or
 //! least time of writing and reading by the model of [`cost`](crate::cost), with speeds that the caller has measured. If values repeat,
-//! the trial encodes the whole container, because a small sample understates the gain of a dictionary; [`CodecChooser::encode`] then
-//! reuses the output of that trial.
+//! [`FieldCodec`] encodes the whole container for its trial, because a small sample understates the gain of a dictionary;
+//! [`CodecChooser::encode`] then reuses the output of that trial.
 //!
 //! Not tried: Pcodec (what it saves beyond [`FieldCodec`] does not pay for its time), and Zstandard on numbers in which LZ4 finds no
-//! repetition. A hint names the codec, or parts of the layout; what it leaves open is sampled.
+//! repetition, or much less than [`FieldCodec`] does: a trial of it takes as long as encoding a tenth of the container. A hint names the codec, or parts of the layout; what it leaves open is sampled.
 mod chooser;
 mod guess;
 
@@ -45,6 +45,8 @@ const NOTHING_REPEATS: f64 = 0.95;
 const REPEATING_RATIO: f64 = 0.6;
 /// A ratio of `field` from which on numbers of several interleaved arrays are likely, which a shuffle may find.
 const POORLY_PREDICTED: f64 = 0.7;
+/// The ratio of `field` by that of LZ4 below which Zstandard is not tried: it would have to be that much better than LZ4.
+const CLEARLY_NUMBERS: f64 = 0.7;
 /// What must be gained for a container not to stay raw.
 const LEAST_GAIN: f64 = 0.01;
 /// The level of Zstandard.
@@ -248,6 +250,7 @@ fn choose_with(
         layout: guess.layout,
         model,
         encoded,
+        encoded_sample: EncodedContainer::new(),
         best_is_encoded: false,
         cost: f64::INFINITY,
         best: CodecChoice {
@@ -295,26 +298,34 @@ fn choose_with(
                 return only(AnyCodec::Field(FieldCodec));
             }
             let repeats = trial.run(lz4(false));
-            let numbers = trial.run(AnyCodec::Field(FieldCodec));
+            let layout = guess.layout;
+            // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
+            let numbers =
+                match repeats < REPEATING_RATIO || repeats_values(&trial.sample, layout.element) {
+                    true if layout.element == ElementType::F32 && hint.element.is_none() => {
+                        trial.layout = wide_layout(&layout);
+                        let wide = trial.run_whole(raw);
+                        trial.layout = layout;
+                        wide.min(trial.run_whole(raw))
+                    }
+                    true => trial.run_whole(raw),
+                    false => trial.run(AnyCodec::Field(FieldCodec)),
+                };
             if let CostGoal::Seconds(_) = model.goal {
                 trial.run(xor);
-                trial.run(lz4(true));
             }
+            let may_repeat = repeats < NOTHING_REPEATS || numbers > POORLY_PREDICTED;
+            let shuffled = match may_repeat || model.goal != CostGoal::Bytes {
+                true => trial.run(lz4(true)),
+                false => 1.0,
+            };
+            let is_worth = |by_lz4: f64| numbers > CLEARLY_NUMBERS * by_lz4;
             // Where neither finds anything there is nothing, or text with few repetitions.
-            if repeats < NOTHING_REPEATS || numbers > 0.95 {
+            if repeats < NOTHING_REPEATS && is_worth(repeats) || numbers > 0.95 {
                 trial.run(zstd(false));
             }
-            if repeats < NOTHING_REPEATS || numbers > POORLY_PREDICTED {
+            if may_repeat && is_worth(shuffled) {
                 trial.run(zstd(true));
-            }
-            // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
-            if repeats < REPEATING_RATIO || repeats_values(&trial.sample, guess.layout.element) {
-                if guess.layout.element == ElementType::F32 && hint.element.is_none() {
-                    trial.layout = wide_layout(&guess.layout);
-                    trial.run_whole(raw);
-                    trial.layout = guess.layout;
-                }
-                trial.run_whole(raw);
             }
         }
     }
@@ -378,7 +389,8 @@ struct ChoiceTrial<'a> {
     layout: ElementLayout,
     model: &'a CostModel,
     encoded: &'a mut EncodedContainer,
-    /// Whether that is the whole container by the best so far.
+    encoded_sample: EncodedContainer,
+    /// Whether `encoded` is the whole container by the best so far.
     best_is_encoded: bool,
     /// The best so far, and what it costs.
     best: CodecChoice,
@@ -396,9 +408,8 @@ impl ChoiceTrial<'_> {
     /// The ratio of the first bytes of the sample. Without the head: a container has it once, too, and is much longer.
     fn sample_ratio(&mut self, codec: AnyCodec, len: usize) -> f64 {
         let sample = &self.sample[..len.min(self.sample.len())];
-        self.best_is_encoded = false;
-        match codec.encode(&self.layout, sample, self.encoded) {
-            Ok(_) => self.encoded.bytes().len() as f64 / sample.len().max(1) as f64,
+        match codec.encode(&self.layout, sample, &mut self.encoded_sample) {
+            Ok(_) => self.encoded_sample.bytes().len() as f64 / sample.len().max(1) as f64,
             Err(_) => f64::INFINITY,
         }
     }
@@ -410,14 +421,16 @@ impl ChoiceTrial<'_> {
             && self.sample_ratio(lz4, len) > NOTHING_REPEATS
     }
 
-    /// Encodes a whole container by our codec of fields.
-    fn run_whole(&mut self, raw: &[u8]) {
+    /// Encodes a whole container by our codec of fields; returns the ratio.
+    fn run_whole(&mut self, raw: &[u8]) -> f64 {
         let codec = AnyCodec::Field(FieldCodec);
         self.best_is_encoded = false;
-        if codec.encode(&self.layout, raw, self.encoded).is_ok() {
-            let ratio = self.encoded.encoded_len() as f64 / raw.len().max(1) as f64;
-            self.best_is_encoded = self.take(codec, ratio);
+        if codec.encode(&self.layout, raw, self.encoded).is_err() {
+            return f64::INFINITY;
         }
+        let ratio = self.encoded.encoded_len() as f64 / raw.len().max(1) as f64;
+        self.best_is_encoded = self.take(codec, ratio);
+        ratio
     }
 
     /// Takes a codec if it is the best so far; returns whether it is. Raw needs no gain.
@@ -429,6 +442,7 @@ impl ChoiceTrial<'_> {
         let cost = self.model.cost(codec.id(), ratio + worth);
         let is_best = cost < self.cost || (cost == self.cost && codec == self.best.codec);
         if is_best {
+            self.best_is_encoded = false;
             self.cost = cost;
             self.best = CodecChoice {
                 codec,
