@@ -8,7 +8,7 @@ pub mod header;
 mod rate;
 mod sync;
 
-use crate::poison::io_error;
+use crate::poison::{Poison, io_error};
 use forebay_proto::{LogId, Member, Result};
 use forebay_storage::{File, Io, IoContext, is_unsupported};
 use header::{HEADER_BYTES, header, name};
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Instant;
+use sync::FailureNotes;
 
 /// Size of a segment file, header included, bytes.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -153,16 +154,20 @@ pub struct Segments {
     written: Mutex<BTreeSet<u32>>,
     /// Held during `sync_written`.
     syncing: Mutex<()>,
+    /// Closed by a failed sync.
+    poison: Arc<Poison>,
+    notes: FailureNotes,
 }
 
 impl Segments {
-    /// The segments in `dir`, which exists. `table`: what recovery found; `next`: a number never used.
+    /// The segments in `dir`, which exists. `table`: what recovery found; `next`: a number never used; `poison`: closed by a failed sync.
     pub fn new(
         io: Arc<dyn Io>,
         dir: &Path,
         member: Member,
         next: u32,
         table: HashMap<u32, SegmentUsage>,
+        poison: Arc<Poison>,
     ) -> Segments {
         Segments {
             io,
@@ -175,6 +180,8 @@ impl Segments {
             ahead: Mutex::default(),
             written: Mutex::default(),
             syncing: Mutex::default(),
+            poison,
+            notes: FailureNotes::default(),
         }
     }
 
@@ -431,7 +438,8 @@ mod tests {
     #[test]
     fn space_is_reserved_once_and_full_segments_are_sealed() {
         let dir = tempfile::tempdir().unwrap();
-        let s = Segments::new(Arc::new(OsIo), dir.path(), 0, 1, HashMap::new());
+        let poison = Arc::new(Poison::new(dir.path()));
+        let s = Segments::new(Arc::new(OsIo), dir.path(), 0, 1, HashMap::new(), poison);
         let (a, first) = s.reserve(Lane::Log(0), 100).unwrap();
         let (b, second) = s.reserve(Lane::Log(0), 1 << 20).unwrap();
         assert_eq!((a.number, u64::from(first)), (b.number, HEADER_BYTES));

@@ -373,9 +373,11 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let (io, records) = (Arc::new(OsIo), dir.path().join("store"));
             let store = Arc::new(Store::open(io.clone(), &records, Default::default()).unwrap());
-            let segments = Arc::new(Segments::new(io, dir.path(), 0, 1, HashMap::new()));
-            let live = Arc::new(ByteBudget::new(u64::MAX));
             let poison = Arc::new(Poison::new(dir.path()));
+            let table = HashMap::new();
+            let segments = Segments::new(io, dir.path(), 0, 1, table, poison.clone());
+            let segments = Arc::new(segments);
+            let live = Arc::new(ByteBudget::new(u64::MAX));
             let containers =
                 ContainerTable::new(store.clone(), segments.clone(), live.clone(), 1 << 20);
             let table = SpanTable::new(

@@ -430,11 +430,8 @@ impl LogAppender {
     /// What this log wrote is on disk.
     fn sync_segments(&self, state: &mut LogState) -> Result<()> {
         for segment in &state.unsynced {
-            self.segments
-                .sync(segment)
-                .map_err(|e| self.poison.note_sync(e))?;
+            self.segments.sync(segment)?;
         }
-        self.poison.check()?;
         state.unsynced.clear();
         Ok(())
     }
@@ -455,8 +452,7 @@ impl LogAppender {
         }
         // The disk does not keep up, and descriptors are few.
         let oldest = state.unsynced.remove(0);
-        let synced = self.segments.sync(&oldest);
-        synced.map_err(|e| self.poison.note_sync(e))
+        self.segments.sync(&oldest)
     }
 
     /// What is appended is in a segment, and its records are in the store.
@@ -484,12 +480,8 @@ impl LogAppender {
         }
         // A sealed log's bytes are in segments already; which ones, its spans say.
         let segments = self.spans.segments_of(id)?;
-        let synced = segments
-            .into_iter()
-            .try_for_each(|n| self.segments.sync_number(n));
-        synced.map_err(|e| self.poison.note_sync(e))?;
-        // Opened anew, a segment does not tell of bytes that another thread was told are lost.
-        self.poison.check()
+        let mut segments = segments.into_iter();
+        segments.try_for_each(|n| self.segments.sync_number(n))
     }
 
     /// No more appends; what is not flushed is dropped.

@@ -155,10 +155,7 @@ impl Reclaimer {
     fn record_moves(&self, mut copies: Copies) -> Result<()> {
         let mut segments = copies.segments.values();
         let synced = segments.try_for_each(|segment| self.segments.sync(segment));
-        // What others wrote to these segments is in doubt too.
-        let synced = synced.map_err(|e| self.poison.note_sync(e));
         let recorded = synced.and_then(|()| {
-            self.poison.check()?;
             self.spans.relocate(&mut copies.spans)?;
             let apply = |batch| self.spans.apply(batch);
             self.containers.relocate(&mut copies.containers, apply)

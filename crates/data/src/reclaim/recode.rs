@@ -100,13 +100,11 @@ impl Reclaimer {
         let (segments, poison) = (&self.segments, &self.poison);
         let (segment, offset) = segments.reserve(Lane::Containers, bytes.len() as u64)?;
         let written = segments.write(&segment, offset, bytes);
-        let synced = written.map_err(|e| poison.note(e)).and_then(|()| {
-            let synced = segments.sync(&segment);
-            synced.map_err(|e| poison.note_sync(e))
-        });
-        // The kernel reports a failed write-back once: another thread may have got the error.
+        let synced = written
+            .map_err(|e| poison.note(e))
+            .and_then(|()| segments.sync(&segment));
         let place = SegmentRange::new(segment.number, offset, bytes.len() as u64);
-        if let Err(e) = synced.and_then(|()| poison.check()) {
+        if let Err(e) = synced {
             self.discard_bytes(std::iter::once(place));
             return Err(e);
         }

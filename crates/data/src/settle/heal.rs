@@ -198,12 +198,7 @@ impl Settler {
         }];
         let moved = written
             .map_err(|e| self.poison.note(e))
-            .and_then(|()| {
-                let synced = self.segments.sync(&segment);
-                synced.map_err(|e| self.poison.note_sync(e))
-            })
-            // The kernel reports a failed write-back once: another thread may have got the error.
-            .and_then(|()| self.poison.check())
+            .and_then(|()| self.segments.sync(&segment))
             .and_then(|()| {
                 let apply = |batch| self.spans.apply(batch);
                 self.containers.relocate(&mut moves, apply)

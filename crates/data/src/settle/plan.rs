@@ -321,12 +321,11 @@ impl<'a> SettlePlan<'a> {
         let settler = self.settler;
         for segment in &self.adopted_segments {
             settler.pause();
-            let synced = settler.segments.sync_number(*segment);
-            synced.map_err(|e| settler.poison.note_sync(e))?;
+            settler.segments.sync_number(*segment)?;
         }
         settler.pause();
         let (mut containers, no_room) = self.writer.finish()?;
-        // The kernel reports a failed write-back once, maybe to another thread: then raw bytes must not be reclaimed.
+        // Also if nothing was to be synced: raw bytes stay while it is not known what the disk has.
         settler.poison.check()?;
         let written: Vec<SegmentRange> = (containers.iter())
             .flat_map(|new| new.container.places(|_| true))

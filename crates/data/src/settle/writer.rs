@@ -297,18 +297,16 @@ impl<'a> ContainerWriter<'a> {
             Err(e) if e.errno() == Errno::NOSPC => Some(e),
             written => written.map(|()| None)?,
         };
-        let (segments, poison) = (&self.settler.segments, &self.settler.poison);
+        let segments = &self.settler.segments;
         for segment in self.segments.values() {
-            segments.sync(segment).map_err(|e| poison.note_sync(e))?;
+            segments.sync(segment)?;
         }
         for number in self
             .base_segments
             .iter()
             .filter(|n| !self.segments.contains_key(n))
         {
-            segments
-                .sync_number(*number)
-                .map_err(|e| poison.note_sync(e))?;
+            segments.sync_number(*number)?;
         }
         Ok((std::mem::take(&mut self.written), no_room))
     }

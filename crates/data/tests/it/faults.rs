@@ -420,6 +420,29 @@ fn logs_of_one_segment_and_all_logs_hear_of_a_sync_that_failed_for_another_one()
 }
 
 #[test]
+fn a_segment_that_is_opened_for_a_sync_waits_for_one_that_fails() {
+    // The disk tells the first sync alone that bytes are lost, as a kernel does if files are opened after that.
+    let (logs, held) = held_logs();
+    let all: Vec<LogId> = (0..5).map(|_| filled_log(&logs, 300_000)).collect();
+    let (first, sealed) = (all[0], all[4]);
+    logs.seal(sealed).unwrap();
+    held.arm();
+    std::thread::scope(|scope| {
+        let (logs, held) = (&logs, &held);
+        let failing = scope.spawn(move || logs.flush(first, true));
+        held.wait_reached();
+        // Its segment is opened by number.
+        let other = scope.spawn(move || logs.flush(sealed, true));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!other.is_finished());
+        held.fail();
+        assert!(failing.join().unwrap().is_err());
+        assert!(other.join().unwrap().is_err());
+    });
+    assert!(logs.flush(sealed, true).is_err() && logs.sync_all().is_err());
+}
+
+#[test]
 fn nothing_moves_to_a_segment_whose_bytes_may_be_lost() {
     let (logs, held) = held_logs();
     // A full segment, most of which is freed, and the one that all of a lane go to now.
