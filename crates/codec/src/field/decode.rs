@@ -27,13 +27,13 @@ pub(super) struct OpenedModel {
 }
 
 enum DecoderByWidth {
-    Bits16(Box<WordDecoder<i16>>),
-    Bits32(Box<WordDecoder<i32>>),
-    Bits64(Box<WordDecoder<i64>>),
+    Bits16(WordDecoder<i16>),
+    Bits32(WordDecoder<i32>),
+    Bits64(WordDecoder<i64>),
 }
 
 pub(super) struct WordDecoder<T> {
-    pub(super) lanes: LaneDecoder<T>,
+    pub(super) lanes: Box<LaneDecoder<T>>,
     /// The elements, of which numbers are places.
     pub(super) dictionary: Vec<T>,
 }
@@ -57,7 +57,7 @@ impl<T: Word> WordDecoder<T> {
     }
 
     fn memory(&self) -> usize {
-        size_of::<WordDecoder<T>>() + self.lanes.memory() + size_of_val(&*self.dictionary)
+        size_of_val(&*self.lanes) + size_of_val(&*self.dictionary)
     }
 }
 
@@ -88,9 +88,9 @@ impl FieldDecoder {
             return Ok(decoder);
         };
         let by_width = match parameters.element.width() {
-            2 => DecoderByWidth::Bits16(Box::new(WordDecoder::new(&parameters)?)),
-            4 => DecoderByWidth::Bits32(Box::new(WordDecoder::new(&parameters)?)),
-            _ => DecoderByWidth::Bits64(Box::new(WordDecoder::new(&parameters)?)),
+            2 => DecoderByWidth::Bits16(WordDecoder::new(&parameters)?),
+            4 => DecoderByWidth::Bits32(WordDecoder::new(&parameters)?),
+            _ => DecoderByWidth::Bits64(WordDecoder::new(&parameters)?),
         };
         decoder.opened = Some(OpenedModel {
             layout: head.layout,

@@ -40,7 +40,7 @@ impl BitExtraction for PortableExtraction {
     }
 }
 
-/// What a decoder of lanes needs of the codes.
+/// What a decoder of lanes needs of the codes. In one piece of memory, so that one value that is read alone waits for few fetches.
 pub(super) struct LaneDecoder<T> {
     /// By table and the next bits:
     ///
@@ -52,16 +52,16 @@ pub(super) struct LaneDecoder<T> {
     /// ```
     /// `length` are the bits of the code and `raw` those after it, `bits` both together, but at most 63; `table` is that of the next symbol.
     /// Each is where an instruction can use it without a mask, or is a mask only; of some entries `bits` can be added without one.
-    entries: Box<[u32; TABLES * TABLE]>,
+    entries: [u32; TABLES * TABLE],
     /// The same: the lower end of the symbol's interval.
-    lower: Box<[T; TABLES * TABLE]>,
+    lower: [T; TABLES * TABLE],
     /// How many numbers are decoded from one load.
     group: usize,
     /// Whether a symbol chooses the table of the next one; else a lane has one table.
     chained: bool,
 }
 
-/// Where a lane is decoded: the next bit, and the table of the next symbol, as in the upper half of an entry's lower half.
+/// Where a lane is decoded: the next bit, and the table of the next symbol, as in the upper half of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LaneCursor {
     at: u32,
@@ -90,14 +90,17 @@ impl<T: Word> LaneDecoder<T> {
         map: SymbolMap,
         tables: TableUse,
         lengths: &[CodeLengths],
-    ) -> Option<LaneDecoder<T>> {
-        let mut entries = Box::new([0; TABLES * TABLE]);
-        let mut lower = Box::new([T::default(); TABLES * TABLE]);
+    ) -> Option<Box<LaneDecoder<T>>> {
+        let mut decoder = Box::new(LaneDecoder {
+            entries: [0; TABLES * TABLE],
+            lower: [T::default(); TABLES * TABLE],
+            group: 1,
+            chained: matches!(tables, TableUse::BySymbolBefore(_)),
+        });
         // Bits of a number, in the mean that the codes let expect, times the entries of a table.
         let mut mean = 0;
-        let of_tables = entries
-            .chunks_exact_mut(TABLE)
-            .zip(lower.chunks_exact_mut(TABLE));
+        let lower = decoder.lower.chunks_exact_mut(TABLE);
+        let of_tables = decoder.entries.chunks_exact_mut(TABLE).zip(lower);
         for (table, (lengths, (entries, lower))) in lengths.iter().zip(of_tables).enumerate() {
             let codes = huffman::codes(lengths);
             let mut of_table = 0;
@@ -116,22 +119,13 @@ impl<T: Word> LaneDecoder<T> {
             }
             mean = mean.max(of_table as usize / TABLE);
         }
-        Some(LaneDecoder {
-            entries,
-            lower,
-            group: match mean {
-                0..=5 => MAX_GROUP,
-                6..=12 => 4,
-                13..=27 => 2,
-                _ => 1,
-            },
-            chained: matches!(tables, TableUse::BySymbolBefore(_)),
-        })
-    }
-
-    /// Memory that it holds beside itself, in bytes.
-    pub(super) fn memory(&self) -> usize {
-        size_of_val(&*self.entries) + size_of_val(&*self.lower)
+        decoder.group = match mean {
+            0..=5 => MAX_GROUP,
+            6..=12 => 4,
+            13..=27 => 2,
+            _ => 1,
+        };
+        Some(decoder)
     }
 
     /// Decodes `K` lanes side by side, `counts[k]` numbers of each, into the column `k` of `rows`. Returns where they end. `MASK` is
