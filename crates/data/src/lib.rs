@@ -253,12 +253,6 @@ impl LogStore {
         reclaimer.queue.add(found.gaps);
         let logs = Arc::new(OpenLogs::default());
         let ids = Counter::open(store.clone(), b"log", 1)?;
-        if options.background {
-            let shared = reclaimer.clone();
-            let work = &reclaimer.queue.background;
-            work.spawn("forebay-clean", move || shared.run())
-                .map_err(|e| poison::io_error("start a thread for", dir, e))?;
-        }
         let foreground = Arc::<ForegroundCalls>::default();
         let container_ids = Arc::new(Counter::open(store.clone(), b"container", 1)?);
         // Whoever opens the store may change what it says.
@@ -285,13 +279,7 @@ impl LogStore {
             Settler::new(parts, settle, options.background, opened, raw).map(Arc::new)
         });
         let settler = settler.transpose()?;
-        if let Some(settler) = settler.as_ref().filter(|_| options.background) {
-            let shared = settler.clone();
-            let work = &settler.backlog.background;
-            work.spawn("forebay-settle", move || shared.run())
-                .map_err(|e| poison::io_error("start a thread for", dir, e))?;
-        }
-        Ok(LogStore {
+        let logs = LogStore {
             reader: LogReader {
                 foreground,
                 member: options.member,
@@ -325,7 +313,25 @@ impl LogStore {
             store,
             quota: options.quota,
             sync_each_flush: options.sync_each_flush,
-        })
+        };
+        if options.background {
+            // Last: dropping the store ends them.
+            let spawned = logs.spawn_background();
+            spawned.map_err(|e| poison::io_error("start a thread for", dir, e))?;
+        }
+        Ok(logs)
+    }
+
+    fn spawn_background(&self) -> std::io::Result<()> {
+        let reclaimer = self.writer.reclaimer.clone();
+        let work = &self.writer.reclaimer.queue.background;
+        work.spawn("forebay-clean", move || reclaimer.run())?;
+        let Some(settler) = &self.writer.settler else {
+            return Ok(());
+        };
+        let shared = settler.clone();
+        let work = &settler.backlog.background;
+        work.spawn("forebay-settle", move || shared.run())
     }
 
     /// A new log for the file. Nothing is on disk until the first flush. `hint`: how its bytes are to be encoded.

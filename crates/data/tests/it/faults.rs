@@ -1,6 +1,6 @@
 //! Crashes, failing calls and full disks under random histories: what was acknowledged is there as the durability says,
 //! and nothing ever reads as other bytes than were written.
-use crate::common::{is_gone, options, pattern, read_parts};
+use crate::common::{is_gone, options, pattern, read_parts, settle_options};
 use forebay_data::ranges::{merge, subtract};
 use forebay_data::{LogId, LogStore, LogStoreOptions};
 use forebay_proto::{Error, Fid, Result};
@@ -469,6 +469,44 @@ fn nothing_moves_to_a_segment_whose_bytes_may_be_lost() {
     let mut bytes = vec![0; 1 << 20];
     logs.read(full, 40 << 20, &mut bytes).unwrap();
     assert!(bytes == pattern(full, 40 << 20, 1 << 20));
+}
+
+#[test]
+fn an_open_that_fails_leaves_no_thread_behind() {
+    let (calls, refused) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicUsize::new(usize::MAX)),
+    );
+    let (count, nth) = (calls.clone(), refused.clone());
+    let disk = HookedIo::new(FaultIo::new(1), move |_, _| {
+        match count.fetch_add(1, Relaxed) == nth.load(Relaxed) {
+            true => Err(Errno::IO.into()),
+            false => Ok(()),
+        }
+    });
+    let io: Arc<dyn Io> = Arc::new(disk);
+    let open = |store: &Arc<Store>| {
+        let options = LogStoreOptions {
+            settle: Some(settle_options()),
+            background: true,
+            ..options()
+        };
+        LogStore::open(io.clone(), Path::new("/m/data"), store.clone(), options)
+    };
+    let mut failed = 0;
+    for n in 0.. {
+        refused.store(usize::MAX, Relaxed);
+        let store =
+            Arc::new(Store::open(io.clone(), Path::new("/m/kv"), Options::default()).unwrap());
+        calls.store(0, Relaxed);
+        refused.store(n, Relaxed);
+        if open(&store).is_ok() && calls.load(Relaxed) <= n {
+            break;
+        }
+        failed += 1;
+        assert_eq!(Arc::strong_count(&store), 1, "call {n}: a thread has it");
+    }
+    assert!(failed > 3, "{failed}");
 }
 
 #[test]
