@@ -48,7 +48,7 @@ pub struct Reclaimer {
     pub spans: Arc<SpanTable>,
     /// The same.
     pub containers: Arc<ContainerTable>,
-    /// Closed by a failed sync.
+    /// Set by a failed write.
     pub poison: Arc<Poison>,
     /// Buffers for bytes of containers.
     pub buffers: BufferPool,
@@ -217,7 +217,7 @@ impl Reclaimer {
     }
 
     fn sync_ahead(&self) {
-        // A failure is logged, and closes the log store, where it happens.
+        // Without a descriptor, the flush that needs it syncs later. Any other failure has poisoned the log store.
         let _ = self.segments.sync_ahead();
     }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Instant;
-use sync::FailureNotes;
+use sync::SyncLocks;
 
 /// Size of a segment file, header included, bytes.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -154,13 +154,13 @@ pub struct Segments {
     written: Mutex<BTreeSet<u32>>,
     /// Held during `sync_written`.
     syncing: Mutex<()>,
-    /// Closed by a failed sync.
+    /// Set by a failed sync.
     poison: Arc<Poison>,
-    notes: FailureNotes,
+    sync_locks: SyncLocks,
 }
 
 impl Segments {
-    /// The segments in `dir`, which exists. `table`: what recovery found; `next`: a number never used; `poison`: closed by a failed sync.
+    /// The segments in `dir`, which exists. `table`: what recovery found; `next`: a number never used; `poison`: set by a failed sync.
     pub fn new(
         io: Arc<dyn Io>,
         dir: &Path,
@@ -181,7 +181,7 @@ impl Segments {
             written: Mutex::default(),
             syncing: Mutex::default(),
             poison,
-            notes: FailureNotes::default(),
+            sync_locks: SyncLocks::default(),
         }
     }
 

@@ -451,8 +451,9 @@ impl LogAppender {
             return Ok(());
         }
         // The disk does not keep up, and descriptors are few.
-        let oldest = state.unsynced.remove(0);
-        self.segments.sync(&oldest)
+        self.segments.sync(&state.unsynced[0])?;
+        state.unsynced.remove(0);
+        Ok(())
     }
 
     /// What is appended is in a segment, and its records are in the store.

@@ -162,7 +162,16 @@ mod tests {
         let few: Vec<u8> = (0..100_000u32)
             .flat_map(|i| (f64::from(i * 7919 % 600) / 3.0).to_le_bytes())
             .collect();
-        for raw in [wave(10_000), few, seeded_bytes(2, 50_000)] {
+        // Binary64 of few values with low halves of zero, which are taken for pairs of binary32; and text.
+        let halves: Vec<u8> = (0..60_000u32)
+            .flat_map(|i| f64::from(i * 7919 % 50).to_le_bytes())
+            .collect();
+        let text = b"the time of step is a number, and so is the step of time; "
+            .iter()
+            .copied()
+            .cycle();
+        let text: Vec<u8> = text.take(200_000).collect();
+        for raw in [wave(10_000), few, halves, text, seeded_bytes(2, 50_000)] {
             let hint: CodecHint = "auto".parse().unwrap();
             let (mut a, mut b) = (CodecChooser::new(hint), CodecChooser::new(hint));
             let (mut at_once, mut apart) = (EncodedContainer::new(), EncodedContainer::new());

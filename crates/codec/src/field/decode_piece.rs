@@ -233,6 +233,7 @@ impl PieceJob<'_> {
     ) -> Result<(), FieldError> {
         let (start, end) = (table.bounds[k] as usize, table.bounds[k + 1] as usize);
         let lane = &self.piece[start..end];
+        decoder.lanes.fetch(self.opened.model.tables.count());
         let counts = [numbers.len().min(all)];
         macro_rules! run {
             ($mask:ident) => {{

@@ -17,12 +17,13 @@ const LOADED_BITS: u32 = 57;
 const TABLE_SHIFT: u32 = TABLE.trailing_zeros();
 /// The most numbers that are decoded from one load.
 const MAX_GROUP: usize = 8;
-/// Lanes that are decoded without a branch between them.
+/// Lanes in one step of the loop over lanes, which is unrolled.
 const LANES_IN_TURN: usize = 2;
 /// The bits of some entries, added.
 const SUM_MASK: u32 = (1 << TABLE_SHIFT) - 1;
 
 const _: () = assert!(MAX_GROUP * 63 <= SUM_MASK as usize);
+const _: () = assert!(16 + TABLE_SHIFT + TABLES.trailing_zeros() <= u32::BITS);
 
 /// How bits are taken out of a word.
 pub(super) trait BitExtraction {
@@ -102,6 +103,8 @@ impl<T: Word> LaneDecoder<T> {
         let lower = decoder.lower.chunks_exact_mut(TABLE);
         let of_tables = decoder.entries.chunks_exact_mut(TABLE).zip(lower);
         for (table, (lengths, (entries, lower))) in lengths.iter().zip(of_tables).enumerate() {
+            // A table without a symbol stays the lane's: how far a lane is decoded must not change its numbers.
+            entries.fill((table as u32) << (16 + TABLE_SHIFT));
             let codes = huffman::codes(lengths);
             let mut of_table = 0;
             for symbol in (0..SYMBOLS).filter(|s| lengths[*s] > 0) {
@@ -126,6 +129,16 @@ impl<T: Word> LaneDecoder<T> {
             _ => 1,
         };
         Some(decoder)
+    }
+
+    /// Fetches the entries of the first so many tables, all at once. A lane that is decoded alone looks up one after the other, and would wait
+    /// for each that is in no near cache.
+    #[inline(always)]
+    pub(super) fn fetch(&self, tables: usize) {
+        const LINE: usize = 64 / size_of::<u32>();
+        let of_tables = &self.entries[..tables.min(TABLES) * TABLE];
+        let any = of_tables.iter().step_by(LINE).fold(0, |all, e| all | e);
+        std::hint::black_box(any);
     }
 
     /// Decodes `K` lanes side by side, `counts[k]` numbers of each, into the column `k` of `rows`. Returns where they end. `MASK` is
@@ -324,5 +337,35 @@ impl<T: Word> LaneDecoder<T> {
             (row[k], table) = self.decode_number::<MASK>(buffer, &mut at, table);
         }
         LaneCursor { at, table }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_lane_whose_table_is_empty_is_that_of_the_whole() {
+        let mut sole = [0; SYMBOLS];
+        sole[2] = 15;
+        let lengths = [sole, [0; SYMBOLS], [0; SYMBOLS], [0; SYMBOLS]];
+        for tables in [TableUse::ByLane, TableUse::BySymbolBefore([1, 2, 3])] {
+            let decoder = LaneDecoder::<i32>::new(SymbolMap::Signed, tables, &lengths).unwrap();
+            let decode = |count: usize| {
+                let mut rows = vec![[0]; count];
+                let cursor = LaneCursor::new(0, 1);
+                let _ = decoder.decode_rows::<PortableExtraction, 1, 1023>(
+                    &[0xff; 1024 + SLACK],
+                    [cursor],
+                    [count],
+                    &mut rows,
+                );
+                rows
+            };
+            let whole = decode(40);
+            for count in 0..40 {
+                assert_eq!(decode(count), whole[..count], "{count} with {tables:?}");
+            }
+        }
     }
 }

@@ -22,7 +22,7 @@
 //! * What is encoded comes back, every bit of it, for every layout; a wrong layout costs room only.
 //! * A piece needs the head and nothing of other pieces, and a value its lane and nothing of other lanes; with a row, its piece.
 //! * Decoding bytes that are damaged gives an error or other bytes, never a panic; it reads nothing outside them, and allocates no
-//!   more than the tables of a head: 20 KiB, and a dictionary of at most 128 KiB.
+//!   more than the tables of a head: at most 24 KiB, and a dictionary of at most 128 KiB.
 
 mod base_tables;
 mod choose_predictor;

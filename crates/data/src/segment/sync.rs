@@ -1,36 +1,36 @@
 //! Bringing segments to disk: when a flush asks for it, and ahead of that in the background.
 //!
 //! Invariants: bytes are durable only once `sync`, `sync_number` or `sync_written` has returned, and only those written before
-//! the call. Syncing ahead promises nothing; it makes these calls quick. A sync that failed has closed the log store (`poison`) before
-//! it returns.
+//! the call. Syncing ahead promises nothing; it makes these calls quick. A sync that fails poisons the log store before it returns,
+//! unless there was no descriptor to make it with; one that succeeds returns an error if the store is poisoned.
 //!
-//! A kernel tells of bytes that it could not write once to each open file, and not to one that is opened after somebody was told. So a
-//! segment is opened for a sync only while no other sync of it is between the call and its note ([`FailureNotes`]), and a sync that went
-//! well fails if another one has failed.
+//! Linux reports a write-back error once to each open file, and not at all to a file that is opened after the error was reported to
+//! another one. So a sync of a file that was opened for it waits for the other syncs of the segment before it looks at the poison
+//! ([`SyncLocks`]). Errors of directories are not covered: a journalling file system fails altogether after one.
 use super::{Segment, Segments, SyncAhead};
 use crate::poison::io_error;
 use forebay_proto::Result;
-use forebay_storage::{File, IoContext};
+use forebay_storage::IoContext;
 use parking_lot::RwLock;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Instant;
 
-/// Locks for the segments, by number. Shared from a sync until its failure is noted, alone while a segment is opened for one.
-const NOTE_LOCKS: usize = 64;
+/// How many locks there are.
+const SYNC_LOCKS: usize = 64;
 
-/// See the head of this file.
-pub(super) struct FailureNotes([RwLock<()>; NOTE_LOCKS]);
+/// Locks by segment number. A sync of a segment holds one shared until its failure has poisoned the log store; whoever takes it exclusively
+/// has waited for these syncs.
+pub(super) struct SyncLocks([RwLock<()>; SYNC_LOCKS]);
 
-impl Default for FailureNotes {
-    fn default() -> FailureNotes {
-        FailureNotes([const { RwLock::new(()) }; NOTE_LOCKS])
+impl Default for SyncLocks {
+    fn default() -> SyncLocks {
+        SyncLocks([const { RwLock::new(()) }; SYNC_LOCKS])
     }
 }
 
-impl FailureNotes {
+impl SyncLocks {
     fn of(&self, segment: u32) -> &RwLock<()> {
-        &self.0[segment as usize % NOTE_LOCKS]
+        &self.0[segment as usize % SYNC_LOCKS]
     }
 }
 
@@ -38,9 +38,9 @@ impl Segments {
     /// Syncs the bytes written so far and the file's name.
     ///
     /// # Errors
-    /// As the disk; also if another sync has failed, for it may have been told of these bytes.
+    /// As the disk; `Poisoned` after any failed write or sync.
     pub fn sync(&self, segment: &Segment) -> Result<()> {
-        let _noted = self.notes.of(segment.number).read();
+        let _shared = self.sync_locks.of(segment.number).read();
         let synced = self.sync_segment(segment);
         synced.map_err(|e| self.poison.note_sync(e))?;
         self.poison.check()
@@ -108,25 +108,23 @@ impl Segments {
     /// # Errors
     /// As `sync`.
     pub fn sync_number(&self, number: u32) -> Result<()> {
-        let synced = match self.open_to_sync(number)? {
-            Some(file) => {
-                let _noted = self.notes.of(number).read();
-                let synced = file.sync().and_then(|()| self.io.sync_dir(&self.dir));
-                synced.map_err(|e| {
-                    self.poison
-                        .note_sync(io_error("sync", &self.path(number), e))
-                })
-            }
-            None => Ok(()),
-        };
-        synced?;
+        let lock = self.sync_locks.of(number);
+        {
+            let _shared = lock.read();
+            self.sync_opened(number)
+                .map_err(|e| self.poison.note_sync(e))?;
+        }
+        // The error may have been reported to a sync that began before the file was opened.
+        drop(lock.write());
         self.poison.check()
     }
 
-    /// A segment, for a sync that is told of all that was lost before, unless the log store is closed for it.
-    fn open_to_sync(&self, number: u32) -> Result<Option<Arc<dyn File>>> {
-        let _alone = self.notes.of(number).write();
-        self.poison.check()?;
-        self.file(number).map_err(|e| self.poison.note_sync(e))
+    fn sync_opened(&self, number: u32) -> Result<()> {
+        let Some(file) = self.file(number)? else {
+            return Ok(());
+        };
+        file.sync()
+            .and_then(|()| self.io.sync_dir(&self.dir))
+            .map_err(|e| io_error("sync", &self.path(number), e))
     }
 }
