@@ -204,9 +204,9 @@ impl<T: Word> LaneDecoder<T> {
                         self.decode_group::<B, K, G, CHAINED, MASK>(buffer, cursors[k], group, k);
                 }
             }
-            for k in K / LANES_IN_TURN * LANES_IN_TURN..K {
-                cursors[k] =
-                    self.decode_group::<B, K, G, CHAINED, MASK>(buffer, cursors[k], group, k);
+            let rest = cursors.iter_mut().enumerate();
+            for (k, cursor) in rest.skip(K / LANES_IN_TURN * LANES_IN_TURN) {
+                *cursor = self.decode_group::<B, K, G, CHAINED, MASK>(buffer, *cursor, group, k);
             }
         }
         for row in rest.as_chunks_mut().0 {
