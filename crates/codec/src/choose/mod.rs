@@ -12,7 +12,7 @@
 //! [`CodecChooser::encode`] then reuses the output of that trial.
 //!
 //! Not tried: Pcodec (what it saves beyond [`FieldCodec`] does not pay for its time); Zstandard on numbers in which LZ4 finds no
-//! repetition; and Zstandard where [`FieldCodec`] takes less than [`CLEARLY_NUMBERS`] of the bytes that LZ4 takes, for on numbers it is
+//! repetition; and Zstandard where [`FieldCodec`] takes less than 0.7 of the bytes that LZ4 takes, for on numbers it is
 //! seldom that much shorter than LZ4, and its trial takes as long as encoding a tenth of the container. A hint
 //! names the codec, or parts of the layout; what it leaves open is sampled.
 mod chooser;
