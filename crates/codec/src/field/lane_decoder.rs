@@ -18,7 +18,7 @@ const TABLE_SHIFT: u32 = TABLE.trailing_zeros();
 /// The most numbers that are decoded from one load.
 const MAX_GROUP: usize = 8;
 /// Lanes in one step of the loop over lanes, which is unrolled.
-const LANES_IN_TURN: usize = 2;
+const LANES_PER_STEP: usize = 2;
 /// The bits of some entries, added.
 const SUM_MASK: u32 = (1 << TABLE_SHIFT) - 1;
 
@@ -151,30 +151,20 @@ impl<T: Word> LaneDecoder<T> {
         counts: [usize; K],
         rows: &mut [[T; K]],
     ) -> [LaneCursor; K] {
-        match self.chained {
-            true => self.decode_rows_of::<B, K, true, MASK>(buffer, cursors, counts, rows),
-            false => self.decode_rows_of::<B, K, false, MASK>(buffer, cursors, counts, rows),
-        }
-    }
-
-    #[inline(always)]
-    fn decode_rows_of<B: BitExtraction, const K: usize, const CHAINED: bool, const MASK: usize>(
-        &self,
-        buffer: &[u8],
-        cursors: [LaneCursor; K],
-        counts: [usize; K],
-        rows: &mut [[T; K]],
-    ) -> [LaneCursor; K] {
         macro_rules! groups {
-            ($group:expr) => {
-                self.decode_groups::<B, K, $group, CHAINED, MASK>(buffer, cursors, counts, rows)
+            ($group:expr, $chained:expr) => {
+                self.decode_groups::<B, K, $group, $chained, MASK>(buffer, cursors, counts, rows)
             };
         }
-        match self.group {
-            MAX_GROUP => groups!(MAX_GROUP),
-            4 => groups!(4),
-            2 => groups!(2),
-            _ => groups!(1),
+        match (self.group, self.chained) {
+            (MAX_GROUP, true) => groups!(MAX_GROUP, true),
+            (MAX_GROUP, false) => groups!(MAX_GROUP, false),
+            (4, true) => groups!(4, true),
+            (4, false) => groups!(4, false),
+            (2, true) => groups!(2, true),
+            (2, false) => groups!(2, false),
+            (_, true) => groups!(1, true),
+            (_, false) => groups!(1, false),
         }
     }
 
@@ -196,16 +186,16 @@ impl<T: Word> LaneDecoder<T> {
         let common = counts.into_iter().fold(rows.len(), usize::min);
         let (groups, rest) = rows[..common].as_chunks_mut::<G>();
         for group in groups {
-            // Some in a turn: a compiler that is left alone keeps the loop over lanes.
-            for turn in 0..K / LANES_IN_TURN {
-                for i in 0..LANES_IN_TURN {
-                    let k = LANES_IN_TURN * turn + i;
+            // Unrolled by hand, because the compiler does not unroll this loop.
+            for step in 0..K / LANES_PER_STEP {
+                for i in 0..LANES_PER_STEP {
+                    let k = LANES_PER_STEP * step + i;
                     cursors[k] =
                         self.decode_group::<B, K, G, CHAINED, MASK>(buffer, cursors[k], group, k);
                 }
             }
             let rest = cursors.iter_mut().enumerate();
-            for (k, cursor) in rest.skip(K / LANES_IN_TURN * LANES_IN_TURN) {
+            for (k, cursor) in rest.skip(K / LANES_PER_STEP * LANES_PER_STEP) {
                 *cursor = self.decode_group::<B, K, G, CHAINED, MASK>(buffer, *cursor, group, k);
             }
         }
