@@ -11,6 +11,26 @@ pub fn of_process(pid: u32) -> Result<f64> {
     read_stat(&path, UTIME)
 }
 
+/// User and system seconds so far of those threads of a process that have one of these names and still run; to a clock tick each.
+///
+/// # Errors
+/// If there is no such process.
+pub fn of_threads(pid: u32, names: &[&str]) -> Result<f64> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut seconds = 0.0;
+    for task in std::fs::read_dir(&tasks).doing(&tasks)? {
+        let task = task.doing(&tasks)?.path();
+        // A thread that has just ended has no name any more.
+        let Ok(name) = std::fs::read_to_string(task.join("comm")) else {
+            continue;
+        };
+        if names.contains(&name.trim_end()) {
+            seconds += read_stat(&task.join("stat").to_string_lossy(), UTIME)?;
+        }
+    }
+    Ok(seconds)
+}
+
 /// User and system seconds of all children of this process that have ended and were waited for, and of theirs; to a clock tick.
 ///
 /// # Errors
@@ -66,6 +86,28 @@ mod tests {
         let mut child = std::process::Command::new("sh");
         assert!(child.args(["-c", script]).status().unwrap().success());
         assert!(of_ended_children().unwrap() > before);
+    }
+
+    #[test]
+    fn threads_are_counted_by_their_names() {
+        let me = std::process::id();
+        let (ready, go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            let work = std::thread::Builder::new().name("counts-a-while".into());
+            let spin = || {
+                while of_thread() < 0.05 {
+                    std::hint::spin_loop();
+                }
+                ready.wait();
+                go.wait();
+            };
+            work.spawn_scoped(scope, spin).unwrap();
+            ready.wait();
+            let counted = of_threads(me, &["counts-a-while"]).unwrap();
+            go.wait();
+            assert!((0.03..=of_self() + 0.02).contains(&counted), "{counted}");
+        });
+        assert_eq!(of_threads(me, &["no-such-thread"]).unwrap(), 0.0);
     }
 
     #[test]

@@ -203,6 +203,14 @@ impl ServerProcess {
         cpu::of_process(self.child.id()).map_err(|e| self.failure(&e.0))
     }
 
+    /// Processor seconds so far of its threads that have one of these names.
+    ///
+    /// # Errors
+    /// As `cpu`.
+    pub fn cpu_of_threads(&self, names: &[&str]) -> Result<f64> {
+        cpu::of_threads(self.child.id(), names).map_err(|e| self.failure(&e.0))
+    }
+
     /// The failure of a server that does not serve, with the end of its log.
     pub fn failure(&self, why: &str) -> Failure {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();

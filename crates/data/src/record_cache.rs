@@ -1,12 +1,15 @@
 //! Decoded records in memory (spans, containers), bounded in bytes; so that a read in the common case asks the store nothing.
 //!
+//! Groups are spread over shards, so that readers of different ones do not wait for each other; memory is counted over all of them, so that one
+//! large log may use the whole budget.
+//!
 //! Invariant: after `forget` returns, no record of that group loaded before it is ever found again. A reader that loaded a
 //! record before a change and wants to keep it after is refused by the shard's epoch.
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 const SHARDS: usize = 16;
 
@@ -23,7 +26,6 @@ pub trait CachedRecord {
 struct Shard<R> {
     /// By group and the end of the addresses, as in the store.
     records: BTreeMap<(u64, u64), (Arc<R>, AtomicBool)>,
-    bytes: usize,
     /// Where the eviction's clock hand stands.
     hand: (u64, u64),
     /// Number of `forget` calls.
@@ -34,7 +36,6 @@ impl<R> Default for Shard<R> {
     fn default() -> Shard<R> {
         Shard {
             records: BTreeMap::new(),
-            bytes: 0,
             hand: (0, 0),
             epoch: 0,
         }
@@ -44,7 +45,11 @@ impl<R> Default for Shard<R> {
 /// The cache. Shared by threads.
 pub struct RecordCache<R> {
     shards: Vec<RwLock<Shard<R>>>,
-    shard_budget: usize,
+    budget: usize,
+    /// Memory of the records of all shards.
+    bytes: AtomicUsize,
+    /// Counts steps of eviction, which take the shards in turn.
+    steps: AtomicUsize,
 }
 
 /// Proof of when a load began; see `RecordCache::keep`.
@@ -56,7 +61,9 @@ impl<R: CachedRecord> RecordCache<R> {
     pub fn new(budget: usize) -> RecordCache<R> {
         RecordCache {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            shard_budget: (budget / SHARDS).max(4096),
+            budget,
+            bytes: AtomicUsize::new(0),
+            steps: AtomicUsize::new(0),
         }
     }
 
@@ -90,11 +97,28 @@ impl<R: CachedRecord> RecordCache<R> {
         if shard.epoch != epoch.0 || shard.records.contains_key(&key) {
             return;
         }
-        shard.bytes += record.memory();
+        self.bytes.fetch_add(record.memory(), Relaxed);
         let kept = (record, AtomicBool::new(false));
         shard.records.insert(key, kept);
-        while shard.bytes > self.shard_budget && shard.records.len() > 1 {
-            shard.evict();
+        drop(shard);
+        self.evict();
+    }
+
+    /// Evicts until the budget is kept. Each shard may keep its last record.
+    fn evict(&self) {
+        // Shards in a row that had nothing to evict.
+        let mut kept = 0;
+        while self.bytes.load(Relaxed) > self.budget && kept < SHARDS {
+            let shard = self.steps.fetch_add(1, Relaxed) % SHARDS;
+            let mut shard = self.shards[shard].write();
+            if shard.records.len() < 2 {
+                kept += 1;
+                continue;
+            }
+            kept = 0;
+            if let Some(record) = shard.evict() {
+                self.bytes.fetch_sub(record.memory(), Relaxed);
+            }
         }
     }
 
@@ -103,32 +127,29 @@ impl<R: CachedRecord> RecordCache<R> {
         let mut shard = self.shard(group).write();
         shard.epoch += 1;
         if let Some((old, _)) = shard.records.remove(&(group, end)) {
-            shard.bytes -= old.memory();
+            self.bytes.fetch_sub(old.memory(), Relaxed);
         }
     }
 
     /// Memory held, bytes.
     pub fn bytes(&self) -> u64 {
-        self.shards.iter().map(|s| s.read().bytes as u64).sum()
+        self.bytes.load(Relaxed) as u64
     }
 }
 
 impl<R: CachedRecord> Shard<R> {
-    /// One step of the clock hand: skips a record that was used since the last round, or evicts one that was not.
-    fn evict(&mut self) {
+    /// One step of the clock hand: skips a record that was used since the last round, or evicts one that was not, and returns it.
+    fn evict(&mut self) -> Option<Arc<R>> {
         let after = self
             .records
             .range((Bound::Excluded(self.hand), Bound::Unbounded))
             .next();
-        let Some((key, (record, used))) = after.or_else(|| self.records.iter().next()) else {
-            return;
-        };
-        let (key, size, used) = (*key, record.memory(), used.swap(false, Relaxed));
-        self.hand = key;
-        if !used {
-            self.records.remove(&key);
-            self.bytes -= size;
+        let (key, (_, used)) = after.or_else(|| self.records.iter().next())?;
+        self.hand = *key;
+        if used.swap(false, Relaxed) {
+            return None;
         }
+        self.records.remove(&self.hand).map(|(record, _)| record)
     }
 }
 
@@ -170,12 +191,36 @@ mod tests {
 
     #[test]
     fn stays_inside_its_budget_and_prefers_what_is_used() {
-        let c = SpanCache::new(SHARDS * 8192);
+        let c = SpanCache::new(8192);
         c.keep(c.epoch(1), span(1, 0, 10));
         for i in 1..500 {
             assert!(c.get(1, 5).is_some(), "dropped a span in use");
             c.keep(c.epoch(1), span(1, i * 100, 10));
         }
-        assert!(c.bytes() <= 8192 + 200, "{}", c.bytes());
+        assert!(c.bytes() <= 8192, "{}", c.bytes());
+        let each = span(1, 0, 10).memory() as u64;
+        assert!(c.bytes() > 8192 - 2 * each, "one log uses all of it");
+        // Another log's records displace those that are not used.
+        for i in 0..500 {
+            c.keep(c.epoch(2), span(2, i * 100, 10));
+        }
+        assert!(c.bytes() <= 8192, "{}", c.bytes());
+        assert!(c.get(2, 499 * 100).is_some());
+        let first = (0..500).filter(|i| c.get(1, i * 100).is_some()).count() as u64;
+        assert!(first * each < 8192 * 3 / 4, "{first} of the first log");
+    }
+
+    #[test]
+    fn what_is_larger_than_the_budget_is_kept_alone() {
+        let c = SpanCache::new(10);
+        for i in 0..50 {
+            c.keep(c.epoch(1), span(1, i * 100, 10));
+            assert!((0..50).filter(|i| c.get(1, i * 100).is_some()).count() <= 1);
+        }
+        assert!(c.bytes() > 0);
+        for i in 0..50 {
+            c.forget(1, i * 100 + 10);
+        }
+        assert_eq!(c.bytes(), 0);
     }
 }

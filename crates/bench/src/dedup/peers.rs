@@ -60,6 +60,8 @@ pub struct TakenFile {
     pub seconds: f64,
     /// Processor seconds.
     pub cpu: f64,
+    /// Those of them that finding and storing equal chunks took; for a peer all, for the file is there before it begins.
+    pub dedup_cpu: f64,
 }
 
 /// A repository of a backup program.
@@ -141,9 +143,12 @@ impl Peer {
         }
         let (begin, before) = (Instant::now(), cpu::of_ended_children()?);
         let said = program_output(command.arg(name).current_dir(dir))?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let cpu = cpu::of_ended_children()? - before;
         let taken = TakenFile {
-            seconds: begin.elapsed().as_secs_f64(),
-            cpu: cpu::of_ended_children()? - before,
+            seconds,
+            cpu,
+            dedup_cpu: cpu,
         };
         let summary = match self.kind {
             PeerKind::Borg(_) => borg_summary(&said),

@@ -42,7 +42,8 @@ impl ChainRound<'_> {
         let bytes = self.source.bytes() as f64;
         // What a store reserves of the disk, however little is stored, is no price of these files.
         let empty = disk_bytes(&running.stored_in())?;
-        let (mut written, mut settled, mut cpu) = (0.0, Some(0.0), 0.0);
+        let (mut written, mut settled) = (0.0, Some(0.0));
+        let (mut cpu, mut dedup_cpu) = (0.0, Some(0.0));
         rustix::fs::sync();
         for (name, bytes) in &self.source.files {
             self.source.warm(name)?;
@@ -50,6 +51,9 @@ impl ChainRound<'_> {
             written += stored.written;
             settled = settled.zip(stored.settled).map(|(sum, more)| sum + more);
             cpu += stored.cpu;
+            dedup_cpu = dedup_cpu
+                .zip(stored.dedup_cpu)
+                .map(|(sum, more)| sum + more);
         }
         let figures = running.stop()?;
         let stored = disk_bytes(&running.stored_in())?.saturating_sub(empty);
@@ -65,6 +69,8 @@ impl ChainRound<'_> {
             );
         }
         values.push(("cpu_s_per_gib", "s/GiB", cpu / (bytes / GIB)));
+        let dedup_cpu = dedup_cpu.map(|seconds| seconds / (bytes / GIB));
+        values.extend(dedup_cpu.map(|seconds| ("dedup_cpu_s_per_gib", "s/GiB", seconds)));
         values.push(("read_bytes_per_s", "B/s", bytes / self.read(running)?));
         let index = figures
             .as_ref()

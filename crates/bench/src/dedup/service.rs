@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
+/// The threads of a server that settle, and that free what is stored twice.
+const BACKGROUND_THREADS: [&str; 2] = ["forebay-settle", "forebay-clean"];
+
 /// Options of a service.
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
@@ -93,6 +96,12 @@ impl SettlingService {
         self.server.as_ref().map_or(Ok(0.0), ServerProcess::cpu)
     }
 
+    /// Processor seconds so far of what works on stored files in the background.
+    fn dedup_cpu(&self) -> Result<f64> {
+        let seconds = |server: &ServerProcess| server.cpu_of_threads(&BACKGROUND_THREADS);
+        self.server.as_ref().map_or(Ok(0.0), seconds)
+    }
+
     /// Copies a file into the mount: how long until it is closed, and what it cost until it is settled.
     ///
     /// # Errors
@@ -100,7 +109,7 @@ impl SettlingService {
     pub fn take(&mut self, source: &SourceFiles, name: &str) -> Result<(f64, TakenFile)> {
         let mut from = source.open(name)?;
         let to = self.point().join(name);
-        let before = self.cpu()?;
+        let (before, dedup_before) = (self.cpu()?, self.dedup_cpu()?);
         let (begin, own) = (Instant::now(), cpu::of_thread());
         let mut copy = || {
             let mut file = File::create(&to)?;
@@ -114,6 +123,7 @@ impl SettlingService {
         let taken = TakenFile {
             seconds: begin.elapsed().as_secs_f64(),
             cpu: self.cpu()? - before + own,
+            dedup_cpu: self.dedup_cpu()? - dedup_before,
         };
         Ok((written, taken))
     }

@@ -124,6 +124,8 @@ pub struct StoredFile {
     pub settled: Option<f64>,
     /// Processor seconds until then.
     pub cpu: f64,
+    /// Those of them that finding and storing equal chunks took. `None`: nothing looks for any.
+    pub dedup_cpu: Option<f64>,
 }
 
 /// A running subject.
@@ -161,6 +163,7 @@ impl RunningSubject {
                     written,
                     settled: settles.then_some(taken.seconds),
                     cpu: taken.cpu,
+                    dedup_cpu: settles.then_some(taken.dedup_cpu),
                 })
             }
             RunningSubject::Peer(peer) => {
@@ -169,6 +172,7 @@ impl RunningSubject {
                     written: taken.seconds,
                     settled: Some(taken.seconds),
                     cpu: taken.cpu,
+                    dedup_cpu: Some(taken.dedup_cpu),
                 })
             }
         }

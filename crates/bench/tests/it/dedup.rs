@@ -64,6 +64,7 @@ fn stores_chains(subject: &str, most: f64) {
         "settle_bytes_per_s",
         "read_bytes_per_s",
         "cpu_s_per_gib",
+        "dedup_cpu_s_per_gib",
     ] {
         for case in ["chain-inplace", "unique"] {
             assert!(median(case, metric).unwrap() > 0.0, "{case} {metric}");

@@ -24,6 +24,9 @@
 //! Invariants: whether a position is an anchor depends only on its window, with one exception that bounds the cost. At most
 //! [`MOST_HASHED`] positions of a block of 4 KiB are hashed; later ones of the block are not anchors.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
 /// Bytes that decide whether a place is an anchor.
 pub const WINDOW: usize = 256;
 /// Positions are searched in blocks of this many, at multiples of it in log addresses.
@@ -77,6 +80,13 @@ impl AnchorFinder {
     /// place. There are `bytes.len() - WINDOW` places, at most [`BLOCK`].
     pub fn find(&mut self, addr: u64, bytes: &[u8], found: impl FnMut(Anchor)) {
         #[cfg(target_arch = "x86_64")]
+        if let Some(block) = bytes.first_chunk()
+            && std::is_x86_feature_detected!("avx512bw")
+        {
+            // SAFETY: the processor has AVX-512BW, as was just found out; the function asks for nothing else.
+            return unsafe { avx512::find(addr, block, found) };
+        }
+        #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2, as was just found out; the function asks for nothing else.
             return unsafe { find_avx2(&mut self.sums, addr, bytes, found) };
@@ -93,7 +103,7 @@ fn find_avx2(sums: &mut [[i16; WORDS]; 2], addr: u64, bytes: &[u8], found: impl 
 }
 
 #[inline(always)]
-fn find(sums: &mut [[i16; WORDS]; 2], addr: u64, bytes: &[u8], mut found: impl FnMut(Anchor)) {
+fn find(sums: &mut [[i16; WORDS]; 2], addr: u64, bytes: &[u8], found: impl FnMut(Anchor)) {
     let places = bytes.len().saturating_sub(WINDOW);
     match bytes.first_chunk() {
         Some(block) => add_up(block, sums),
@@ -104,7 +114,7 @@ fn find(sums: &mut [[i16; WORDS]; 2], addr: u64, bytes: &[u8], mut found: impl F
             add_up(&block, sums);
         }
     }
-    let mut hashed = 0;
+    let mut second = SecondFilter::new(addr, bytes, found);
     for first in (0..places).step_by(GROUP) {
         let mut least = i16::MAX;
         for sums in sums.iter() {
@@ -128,16 +138,44 @@ fn find(sums: &mut [[i16; WORDS]; 2], addr: u64, bytes: &[u8], mut found: impl F
             if last[place % 2][(place - first) / 2] >= LEAST_SUMS {
                 continue;
             }
-            if hashed == MOST_HASHED {
+            if !second.check(place) {
                 return;
             }
-            hashed += 1;
-            let id = bytes[place..].first_chunk().map_or(u64::MAX, hash);
-            if id < LEAST_IDS {
-                let addr = addr + place as u64;
-                found(Anchor { addr, id });
-            }
         }
+    }
+}
+
+/// The second filter, for the positions of a block in their order.
+struct SecondFilter<'a, F> {
+    addr: u64,
+    bytes: &'a [u8],
+    found: F,
+    hashed: usize,
+}
+
+impl<'a, F: FnMut(Anchor)> SecondFilter<'a, F> {
+    fn new(addr: u64, bytes: &'a [u8], found: F) -> SecondFilter<'a, F> {
+        SecondFilter {
+            addr,
+            bytes,
+            found,
+            hashed: 0,
+        }
+    }
+
+    /// Hashes the window at `place`, which has passed the first filter. `false`: as many were hashed as may be.
+    #[inline]
+    fn check(&mut self, place: usize) -> bool {
+        if self.hashed == MOST_HASHED {
+            return false;
+        }
+        self.hashed += 1;
+        let id = self.bytes[place..].first_chunk().map_or(u64::MAX, hash);
+        if id < LEAST_IDS {
+            let addr = self.addr + place as u64;
+            (self.found)(Anchor { addr, id });
+        }
+        true
     }
 }
 
@@ -224,15 +262,48 @@ mod tests {
     }
 
     #[test]
-    fn both_instruction_sets_find_the_same() {
-        for seed in 0..4 {
-            let bytes = seeded_bytes(seed, BLOCK + WINDOW - seed as usize * 1000);
-            let mut plain = Vec::new();
-            let mut sums = Box::new([[0; WORDS]; 2]);
-            find(&mut sums, 0, &bytes, |a| plain.push(a));
-            let mut any = Vec::new();
-            AnchorFinder::new().find(0, &bytes, |a| any.push(a));
-            assert_eq!(plain, any);
+    fn all_instruction_sets_find_the_same() {
+        let mut sums = Box::new([[0; WORDS]; 2]);
+        let mut count = 0;
+        for seed in 0..400 {
+            let cut = if seed % 4 == 0 { seed as usize * 10 } else { 0 };
+            let mut bytes = seeded_bytes(seed, BLOCK + WINDOW - cut);
+            if seed % 3 == 0 {
+                // Few values: many positions pass the first filter, or none.
+                bytes.iter_mut().for_each(|byte| *byte &= 1);
+            }
+            let (mut plain, mut any) = (Vec::new(), Vec::new());
+            find(&mut sums, seed, &bytes, |a| plain.push(a));
+            AnchorFinder::new().find(seed, &bytes, |a| any.push(a));
+            assert_eq!(plain, any, "{seed}");
+            #[cfg(target_arch = "x86_64")]
+            if std::is_x86_feature_detected!("avx2") {
+                let mut vectors = Vec::new();
+                // SAFETY: the processor has AVX2.
+                unsafe { find_avx2(&mut sums, seed, &bytes, |a| vectors.push(a)) };
+                assert_eq!(plain, vectors, "{seed}");
+            }
+            count += plain.len();
+        }
+        assert!(count > 10, "{count}");
+    }
+
+    #[test]
+    fn every_position_of_a_block_may_be_an_anchor() {
+        // The window of an anchor, put at each position of a block.
+        let bytes = seeded_bytes(7, 1 << 20);
+        let found = anchors(0, &bytes);
+        let window = &bytes[found[0].addr as usize..][..WINDOW];
+        for place in 0..BLOCK {
+            let mut block = vec![0; BLOCK + WINDOW];
+            block[place..place + WINDOW].copy_from_slice(window);
+            let mut seen = Vec::new();
+            AnchorFinder::new().find(0, &block, |a| seen.push(a));
+            let here = Anchor {
+                addr: place as u64,
+                id: found[0].id,
+            };
+            assert!(seen.contains(&here), "{place}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! The grid of chunks continues over spans that follow each other in a log, so a chunk may lie in several spans.
 use crate::chunk::{Chunk, Cutter};
 use crate::container::encoder::RawOrigin;
-use crate::fingerprint::{Fingerprint, FingerprintKind};
+use crate::fingerprint::{Fingerprint, FingerprintBatch, FingerprintKind};
 use crate::pieces::ChecksummedPieces;
 use crate::span::Span;
 use std::ops::Range;
@@ -88,15 +88,22 @@ impl ReadSpans {
     /// Cuts the bytes of all spans; each log with a new cutter.
     pub fn cut(&mut self, cutter: impl Fn() -> Cutter, kind: FingerprintKind) {
         let chunks = &mut self.chunks;
+        let mut fingerprints = FingerprintBatch::new(kind, &self.bytes);
         // Chunks come in the order of the bytes that are pushed, and hold all of them.
         let mut add = |chunk: Chunk<'_>| {
             let start = chunks.last().map_or(0, |c: &CutChunk| c.at.end);
             let shared = !chunk.zero && chunk.bytes.len() >= MIN_SHARED_BYTES;
+            let at = start..start + chunk.bytes.len();
             chunks.push(CutChunk {
-                at: start..start + chunk.bytes.len(),
-                fingerprint: shared.then(|| kind.of(chunk.bytes)),
+                at: at.clone(),
+                fingerprint: None,
                 zero: chunk.zero,
             });
+            if shared {
+                let number = chunks.len() - 1;
+                let set = |i: usize, fingerprint| chunks[i].fingerprint = Some(fingerprint);
+                fingerprints.push(number, at, set);
+            }
         };
         for spans in self.spans.chunk_by(|a, b| a.span.log == b.span.log) {
             let mut cutter = cutter();
@@ -105,6 +112,7 @@ impl ReadSpans {
             }
             cutter.finish(&mut add);
         }
+        fingerprints.finish(|i, fingerprint| chunks[i].fingerprint = Some(fingerprint));
         let mut first = 0;
         for s in &mut self.spans {
             let last = |i: usize| self.chunks.get(i).is_some_and(|c| c.at.end < s.at.end);
