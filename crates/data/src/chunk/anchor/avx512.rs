@@ -33,7 +33,10 @@ const REST: usize = BLOCK + WINDOW - VECTORS * BYTES;
 /// As `find` of the module above, of a whole block.
 #[target_feature(enable = "avx512bw")]
 pub fn find(addr: u64, block: &[u8; BLOCK + WINDOW], found: impl FnMut(Anchor)) {
-    let sums = [0, 1].map(|odd| sums_of_16(block, odd));
+    let mut sums = [[_mm512_setzero_si512(); VECTORS]; 2];
+    for (odd, sums) in sums.iter_mut().enumerate() {
+        sum_up_16(block, odd, sums);
+    }
     let factors = LAST_STEPS.map(|(_, factor)| _mm512_set1_epi16(factor));
     let least = _mm512_set1_epi16(LEAST_SUMS);
     let mut second = SecondFilter::new(addr, block, found);
@@ -61,9 +64,10 @@ pub fn find(addr: u64, block: &[u8; BLOCK + WINDOW], found: impl FnMut(Anchor)) 
     }
 }
 
-/// The sums of 16 words at even positions, or at `odd` ones. The last ones go beyond the window and are used by none.
+/// All steps but the last, at even positions or at `odd` ones. The last sums go beyond the window; none of these is used.
+#[inline]
 #[target_feature(enable = "avx512bw")]
-fn sums_of_16(block: &[u8; BLOCK + WINDOW], odd: usize) -> [__m512i; VECTORS] {
+fn sum_up_16(block: &[u8; BLOCK + WINDOW], odd: usize, sums: &mut [__m512i; VECTORS]) {
     let [eight, sixteen] = PAIR_STEPS.map(|(_, factor)| _mm512_set1_epi16(factor));
     // What the last vector reads behind the window: zeros.
     let mut end = [0; REST + 2 * BYTES];
@@ -80,7 +84,6 @@ fn sums_of_16(block: &[u8; BLOCK + WINDOW], odd: usize) -> [__m512i; VECTORS] {
         let behind = _mm512_alignr_epi64::<4>(next, sums);
         _mm512_add_epi16(_mm512_mullo_epi16(sums, sixteen), behind)
     };
-    let mut sums = [_mm512_setzero_si512(); VECTORS];
     let (first, mut next_4) = (four(0), four(1));
     let mut of_8 = pair_8(first, next_4);
     for (v, sum) in sums.iter_mut().enumerate() {
@@ -89,10 +92,10 @@ fn sums_of_16(block: &[u8; BLOCK + WINDOW], odd: usize) -> [__m512i; VECTORS] {
         *sum = pair_16(of_8, next_8);
         of_8 = next_8;
     }
-    sums
 }
 
 /// The sums of 4 words from the begin of `bytes` on; all of them are in `bytes` or not used.
+#[inline]
 #[target_feature(enable = "avx512bw")]
 fn sums_of_4(bytes: &[u8]) -> __m512i {
     let factors = WORD_FACTORS.map(|factor| _mm512_set1_epi16(factor));
@@ -108,6 +111,7 @@ fn sums_of_4(bytes: &[u8]) -> __m512i {
     _mm512_add_epi16(near, far)
 }
 
+#[inline]
 #[target_feature(enable = "avx512bw")]
 fn load(bytes: &[u8; BYTES]) -> __m512i {
     // SAFETY: reads the 64 bytes of the array; it needs no alignment.
