@@ -66,11 +66,22 @@ pub fn read(
     at: u64,
     buf: &mut [u8],
 ) -> Result<Option<Mismatch>> {
+    match segments.file(pieces.segment())? {
+        Some(file) => read_in(segments, &*file, pieces, at, buf),
+        None => Ok(Some(Mismatch::missing(pieces.piece_of(at)))),
+    }
+}
+
+/// As `read`, of this segment file.
+fn read_in(
+    segments: &Segments,
+    file: &dyn File,
+    pieces: &impl ChecksummedPieces,
+    at: u64,
+    buf: &mut [u8],
+) -> Result<Option<Mismatch>> {
     let end = at + buf.len() as u64;
     let (first, last) = (pieces.piece_of(at), pieces.piece_of(end - 1));
-    let Some(file) = segments.file(pieces.segment())? else {
-        return Ok(Some(Mismatch::missing(first)));
-    };
     // Pieces cut by the wanted range go through a buffer, whole pieces straight into `buf`; all of them
     // come from the disk together and in order, so that the kernel sees a stream and reads ahead.
     let (head, tail) = (pieces.piece(first), pieces.piece(last));
@@ -93,7 +104,7 @@ pub fn read(
         if let Some(cut) = tail_bytes.as_mut().filter(|_| step.end == tail.end) {
             parts[2] = cut.bytes();
         }
-        if let Some(bad) = read_pieces(segments, &*file, pieces, &step, &mut parts)? {
+        if let Some(bad) = read_pieces(segments, file, pieces, &step, &mut parts)? {
             return Ok(Some(bad));
         }
     }
@@ -167,6 +178,12 @@ pub fn read_parts(
     buffer: &mut CoalescedReadBuffer<'_>,
     parts: &mut [WantedPart<'_>],
 ) -> Result<Option<Mismatch>> {
+    let Some(part) = parts.first() else {
+        return Ok(None);
+    };
+    let Some(file) = segments.file(pieces.segment())? else {
+        return Ok(Some(Mismatch::missing(pieces.piece_of(part.at))));
+    };
     let mut first = 0;
     while first < parts.len() {
         let (start, mut last) = (parts[first].at, first);
@@ -179,8 +196,8 @@ pub fn read_parts(
         }
         let near = &mut parts[first..=last];
         let bad = match near {
-            [one] => read(segments, pieces, one.at, one.into)?,
-            near => read_near(segments, pieces, buffer, near)?,
+            [one] => read_in(segments, &*file, pieces, one.at, one.into)?,
+            near => read_near(segments, &*file, pieces, buffer, near)?,
         };
         if bad.is_some() {
             return Ok(bad);
@@ -193,6 +210,7 @@ pub fn read_parts(
 /// Reads parts that lie near each other in one call, and verifies the pieces that they touch.
 fn read_near(
     segments: &Segments,
+    file: &dyn File,
     pieces: &impl ChecksummedPieces,
     buffer: &mut CoalescedReadBuffer<'_>,
     parts: &mut [WantedPart<'_>],
@@ -202,13 +220,10 @@ fn read_near(
         return Ok(None);
     };
     let first = pieces.piece_of(start);
-    let Some(file) = segments.file(pieces.segment())? else {
-        return Ok(Some(Mismatch::missing(first)));
-    };
     let from = pieces.segment_offset(pieces.piece(first).start);
     let to = pieces.segment_offset(pieces.piece(pieces.piece_of(end - 1)).end - 1) + 1;
     let buffer = buffer.bytes((to - from) as usize);
-    let n = read_at(segments, pieces, &*file, from, buffer)?;
+    let n = read_at(segments, pieces, file, from, buffer)?;
     let place = |at: u64| (pieces.segment_offset(at) - from) as usize;
     // The last piece that was verified.
     let mut verified = None;

@@ -161,6 +161,12 @@ impl Container {
 
     /// Number of the chunk that holds this position.
     pub fn chunk_of(&self, position: u64) -> usize {
+        // Chunks are mostly equally long: then it is where their mean length says.
+        let count = self.chunks.len() as u64;
+        let guess = (position * count / self.bytes().max(1)).min(count.saturating_sub(1)) as usize;
+        if count > 0 && self.positions(guess).contains(&position) {
+            return guess;
+        }
         self.chunks
             .partition_point(|c| u64::from(c.end) <= position)
     }
