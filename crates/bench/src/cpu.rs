@@ -14,21 +14,28 @@ pub fn of_process(pid: u32) -> Result<f64> {
 /// User and system seconds so far of those threads of a process that have one of these names and still run; to a clock tick each.
 ///
 /// # Errors
-/// If there is no such process.
+/// If there is no such process, or none of its threads has one of the names.
 pub fn of_threads(pid: u32, names: &[&str]) -> Result<f64> {
     let tasks = format!("/proc/{pid}/task");
-    let mut seconds = 0.0;
+    let mut seconds = None;
     for task in std::fs::read_dir(&tasks).doing(&tasks)? {
         let task = task.doing(&tasks)?.path();
-        // A thread that has just ended has no name any more.
-        let Ok(name) = std::fs::read_to_string(task.join("comm")) else {
+        // A thread that has just ended has no files any more.
+        let read = |file: &str| std::fs::read_to_string(task.join(file));
+        let (Ok(name), Ok(stat)) = (read("comm"), read("stat")) else {
             continue;
         };
         if names.contains(&name.trim_end()) {
-            seconds += read_stat(&task.join("stat").to_string_lossy(), UTIME)?;
+            let place = task.join("stat");
+            *seconds.get_or_insert(0.0) += seconds_of_stat(&place.display(), &stat, UTIME)?;
         }
     }
-    Ok(seconds)
+    seconds.ok_or_else(|| {
+        Failure::new(format!(
+            "{tasks}: no thread is named {}",
+            names.join(" or ")
+        ))
+    })
 }
 
 /// User and system seconds of all children of this process that have ended and were waited for, and of theirs; to a clock tick.
@@ -45,7 +52,11 @@ const CUTIME: usize = 13;
 
 fn read_stat(path: &str, first: usize) -> Result<f64> {
     let text = std::fs::read_to_string(path).doing(path)?;
-    parse_stat(&text, first, rustix::param::clock_ticks_per_second())
+    seconds_of_stat(&path, &text, first)
+}
+
+fn seconds_of_stat(path: &dyn std::fmt::Display, text: &str, first: usize) -> Result<f64> {
+    parse_stat(text, first, rustix::param::clock_ticks_per_second())
         .ok_or_else(|| Failure::new(format!("{path}: not understood")))
 }
 
@@ -103,11 +114,13 @@ mod tests {
             };
             work.spawn_scoped(scope, spin).unwrap();
             ready.wait();
-            let counted = of_threads(me, &["counts-a-while"]).unwrap();
+            let counted = of_threads(me, &["counts-a-while", "another"]);
             go.wait();
+            let counted = counted.unwrap();
             assert!((0.03..=of_self() + 0.02).contains(&counted), "{counted}");
         });
-        assert_eq!(of_threads(me, &["no-such-thread"]).unwrap(), 0.0);
+        let none = of_threads(me, &["no-such-thread"]).err().unwrap();
+        assert!(none.0.contains("no-such-thread"), "{}", none.0);
     }
 
     #[test]

@@ -7,14 +7,23 @@ mod page_batch;
 use page_batch::{MAX_PAGES, PAGE_BYTES, hash_pages};
 use sha1::{Digest, Sha1};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 /// Bytes of a fingerprint.
 pub const FINGERPRINT_BYTES: usize = 20;
 
 /// A chunk's fingerprint.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fingerprint(pub [u8; FINGERPRINT_BYTES]);
+
+impl Hash for Fingerprint {
+    /// Its bits are evenly distributed: some of them tell fingerprints apart as well as all, in half of the time.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (first, _) = self.0.as_chunks::<8>();
+        state.write_u64(u64::from_le_bytes(first[0]));
+    }
+}
 
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,7 +77,7 @@ impl FingerprintKind {
 
 /// Makes the fingerprints of chunks that lie in one buffer; of chunks of 4 KiB several at a time, which is faster.
 ///
-/// Invariant: each chunk that was pushed is told exactly once, at the latest by [`FingerprintBatch::finish`].
+/// Invariant: each chunk that was pushed is reported exactly once, at the latest by [`FingerprintBatch::finish`].
 pub struct FingerprintBatch<'a> {
     kind: FingerprintKind,
     /// The buffer.
@@ -87,7 +96,7 @@ impl<'a> FingerprintBatch<'a> {
         }
     }
 
-    /// Adds the chunk at `place`. `found` is told the numbers and fingerprints of chunks that are known now.
+    /// Adds the chunk at `place`. Calls `found` with the number and the fingerprint of each chunk that is hashed now.
     pub fn push(
         &mut self,
         number: usize,
@@ -106,7 +115,7 @@ impl<'a> FingerprintBatch<'a> {
         }
     }
 
-    /// Tells those that still wait.
+    /// Hashes and reports the chunks that still wait.
     pub fn finish(&mut self, mut found: impl FnMut(usize, Fingerprint)) {
         let mut pages = [&[0; PAGE_BYTES]; MAX_PAGES];
         for (page, (_, waiting)) in pages.iter_mut().zip(&self.waiting) {
@@ -125,7 +134,7 @@ mod tests {
     use forebay_testkit::random::{Random, seeded_bytes};
 
     #[test]
-    fn each_chunk_of_a_batch_is_told_once_and_has_its_own_fingerprint() {
+    fn each_chunk_of_a_batch_is_reported_once_with_its_own_fingerprint() {
         let bytes = seeded_bytes(2, 1 << 20);
         let mut random = Random::new(3);
         for kind in [FingerprintKind::Blake3, FingerprintKind::Sha1] {
@@ -142,7 +151,7 @@ mod tests {
             }
             let mut told = vec![None; places.len()];
             let mut tell = |number: usize, fingerprint| {
-                assert_eq!(told[number].replace(fingerprint), None, "told twice");
+                assert_eq!(told[number].replace(fingerprint), None, "reported twice");
             };
             let mut batch = FingerprintBatch::new(kind, &bytes);
             for (number, place) in places.iter().enumerate() {

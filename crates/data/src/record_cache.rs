@@ -48,8 +48,8 @@ pub struct RecordCache<R> {
     budget: usize,
     /// Memory of the records of all shards.
     bytes: AtomicUsize,
-    /// Counts steps of eviction, which take the shards in turn.
-    steps: AtomicUsize,
+    /// Counts shards that the clock hand has gone through; the next one is evicted from.
+    turn: AtomicUsize,
 }
 
 /// Proof of when a load began; see `RecordCache::keep`.
@@ -63,7 +63,7 @@ impl<R: CachedRecord> RecordCache<R> {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             budget,
             bytes: AtomicUsize::new(0),
-            steps: AtomicUsize::new(0),
+            turn: AtomicUsize::new(0),
         }
     }
 
@@ -106,18 +106,22 @@ impl<R: CachedRecord> RecordCache<R> {
 
     /// Evicts until the budget is kept. Each shard may keep its last record.
     fn evict(&self) {
-        // Shards in a row that had nothing to evict.
-        let mut kept = 0;
-        while self.bytes.load(Relaxed) > self.budget && kept < SHARDS {
-            let shard = self.steps.fetch_add(1, Relaxed) % SHARDS;
-            let mut shard = self.shards[shard].write();
-            if shard.records.len() < 2 {
-                kept += 1;
-                continue;
-            }
-            kept = 0;
-            if let Some(record) = shard.evict() {
-                self.bytes.fetch_sub(record.memory(), Relaxed);
+        // The first round may find that all were used.
+        let mut ends = 0;
+        while self.bytes.load(Relaxed) > self.budget && ends < 2 * SHARDS {
+            let turn = self.turn.load(Relaxed);
+            let mut shard = self.shards[turn % SHARDS].write();
+            match shard.step() {
+                ClockStep::Evicted(record) => {
+                    self.bytes.fetch_sub(record.memory(), Relaxed);
+                }
+                ClockStep::Skipped => {}
+                ClockStep::End => {
+                    ends += 1;
+                    // If it fails, another thread was here.
+                    let next = turn.wrapping_add(1);
+                    let _ = self.turn.compare_exchange(turn, next, Relaxed, Relaxed);
+                }
             }
         }
     }
@@ -137,19 +141,35 @@ impl<R: CachedRecord> RecordCache<R> {
     }
 }
 
+/// What the clock hand of a shard did.
+enum ClockStep<R> {
+    /// It evicted a record that was not used since the last round.
+    Evicted(Arc<R>),
+    /// It passed one that was.
+    Skipped,
+    /// It passed the last one, and stands before the first one again.
+    End,
+}
+
 impl<R: CachedRecord> Shard<R> {
-    /// One step of the clock hand: skips a record that was used since the last round, or evicts one that was not, and returns it.
-    fn evict(&mut self) -> Option<Arc<R>> {
+    /// One step of the clock hand. A shard's last record is not evicted.
+    fn step(&mut self) -> ClockStep<R> {
         let after = self
             .records
             .range((Bound::Excluded(self.hand), Bound::Unbounded))
             .next();
-        let (key, (_, used)) = after.or_else(|| self.records.iter().next())?;
+        let Some((key, (_, used))) = after.filter(|_| self.records.len() > 1) else {
+            self.hand = (0, 0);
+            return ClockStep::End;
+        };
         self.hand = *key;
         if used.swap(false, Relaxed) {
-            return None;
+            return ClockStep::Skipped;
         }
-        self.records.remove(&self.hand).map(|(record, _)| record)
+        match self.records.remove(&self.hand) {
+            Some((record, _)) => ClockStep::Evicted(record),
+            None => ClockStep::Skipped,
+        }
     }
 }
 
@@ -208,6 +228,52 @@ mod tests {
         assert!(c.get(2, 499 * 100).is_some());
         let first = (0..500).filter(|i| c.get(1, i * 100).is_some()).count() as u64;
         assert!(first * each < 8192 * 3 / 4, "{first} of the first log");
+    }
+
+    #[test]
+    fn a_scan_of_one_log_leaves_what_is_used_of_others() {
+        let each = span(1, 0, 10).memory();
+        let c = SpanCache::new(2000 * each);
+        let others = || (2..17).flat_map(|log| (0..10).map(move |i| (log, i * 100)));
+        for (log, addr) in others() {
+            c.keep(c.epoch(log), span(log, addr, 10));
+        }
+        for i in 0..20_000 {
+            if i % 500 == 0 {
+                let lost = others().filter(|(log, addr)| c.get(*log, *addr).is_none());
+                assert_eq!(lost.count(), 0, "after {i}");
+            }
+            c.keep(c.epoch(1), span(1, i * 100, 10));
+        }
+        assert!(c.bytes() > 1900 * each as u64 && c.bytes() <= 2000 * each as u64);
+    }
+
+    #[test]
+    fn threads_keep_the_sum_and_the_budget() {
+        let each = span(1, 0, 10).memory();
+        let c = SpanCache::new(100 * each);
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let c = &c;
+                scope.spawn(move || {
+                    for i in 0..3000 {
+                        let log = (thread + i) % 40;
+                        c.keep(c.epoch(log), span(log, i * 100, 10));
+                        c.get(log, i * 100);
+                        if i % 3 == 0 {
+                            c.forget((log + 1) % 40, (i + 1) * 100 + 10);
+                        }
+                    }
+                });
+            }
+        });
+        let memory = |shard: &RwLock<Shard<Span>>| {
+            let shard = shard.read();
+            shard.records.values().map(|r| r.0.memory()).sum::<usize>()
+        };
+        let sum: usize = c.shards.iter().map(memory).sum();
+        assert_eq!(c.bytes(), sum as u64);
+        assert!(c.bytes() <= 100 * each as u64);
     }
 
     #[test]

@@ -11,8 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
-/// The threads of a server that settle, and that free what is stored twice.
-const BACKGROUND_THREADS: [&str; 2] = ["forebay-settle", "forebay-clean"];
+/// The threads of a server that settle, that free what is stored twice, and that keep the records of both (and of all else).
+const BACKGROUND_THREADS: [&str; 4] = [
+    "forebay-settle",
+    "forebay-clean",
+    "store-flush",
+    "store-compact",
+];
 
 /// Options of a service.
 #[derive(Debug, Clone)]

@@ -269,7 +269,6 @@ mod tests {
             let cut = if seed % 4 == 0 { seed as usize * 10 } else { 0 };
             let mut bytes = seeded_bytes(seed, BLOCK + WINDOW - cut);
             if seed % 3 == 0 {
-                // Few values: many positions pass the first filter, or none.
                 bytes.iter_mut().for_each(|byte| *byte &= 1);
             }
             let (mut plain, mut any) = (Vec::new(), Vec::new());
@@ -286,6 +285,28 @@ mod tests {
             count += plain.len();
         }
         assert!(count > 10, "{count}");
+    }
+
+    #[test]
+    fn of_a_block_in_which_every_second_position_passes_few_are_hashed() {
+        let mut sums = Box::new([[0; WORDS]; 2]);
+        let mut found = |block: &[u8]| {
+            let mut plain = Vec::new();
+            find(&mut sums, 0, block, |a| plain.push(a));
+            plain
+        };
+        let mut random = Random::new(9);
+        let blocks = std::iter::from_fn(|| {
+            let period = random.next().to_le_bytes();
+            Some(period[..2].repeat((BLOCK + WINDOW) / 2))
+        });
+        let full = blocks.map(|block| (found(&block), block));
+        let (plain, block) = full.take(1 << 20).find(|f| !f.0.is_empty()).unwrap();
+        assert_eq!(plain.len(), MOST_HASHED);
+        assert!(plain.iter().zip(0..).all(|(a, i)| a.addr / 2 == i));
+        let mut any = Vec::new();
+        AnchorFinder::new().find(0, &block, |a| any.push(a));
+        assert_eq!(plain, any);
     }
 
     #[test]

@@ -162,9 +162,9 @@ impl Container {
     /// Number of the chunk that holds this position.
     pub fn chunk_of(&self, position: u64) -> usize {
         // Chunks are mostly equally long: then it is where their mean length says.
-        let count = self.chunks.len() as u64;
-        let guess = (position * count / self.bytes().max(1)).min(count.saturating_sub(1)) as usize;
-        if count > 0 && self.positions(guess).contains(&position) {
+        let mean = (position * self.count() as u64).checked_div(self.bytes());
+        let guess = mean.unwrap_or_default() as usize;
+        if guess < self.count() && self.positions(guess).contains(&position) {
             return guess;
         }
         self.chunks

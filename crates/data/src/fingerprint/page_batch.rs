@@ -14,11 +14,12 @@
 //!
 //! It calls the vector code of `blake3` by an interface that the crate keeps for its own benchmarks and may change, therefore
 //! `Cargo.toml` names one version exactly. Invariant (a test): the results are those of `blake3::hash`.
+use crate::chunk::MIN_CHUNK_BYTES;
 use blake3::IncrementCounter;
 use blake3::platform::Platform;
 
 /// Bytes of a chunk that is hashed with others.
-pub const PAGE_BYTES: usize = 4096;
+pub const PAGE_BYTES: usize = MIN_CHUNK_BYTES as usize;
 /// Most chunks that are hashed at once.
 pub const MAX_PAGES: usize = 16;
 /// Bytes of a result.
@@ -26,6 +27,8 @@ const HASH_BYTES: usize = 32;
 /// Bytes of a part.
 const PART_BYTES: usize = 1024;
 const PARTS: usize = PAGE_BYTES / PART_BYTES;
+// The tree above.
+const _: () = assert!(PARTS == 4);
 /// The initial value and the flags of the BLAKE3 specification (sections 2.2 and 2.3).
 const INITIAL_VALUE: [u32; 8] = [
     0x6A09_E667,
@@ -46,6 +49,7 @@ type Hash = [u8; HASH_BYTES];
 
 /// The hashes of at most [`MAX_PAGES`] chunks, in their order; behind them any bytes.
 pub fn hash_pages(pages: &[&[u8; PAGE_BYTES]]) -> [Hash; MAX_PAGES] {
+    debug_assert!(pages.len() <= MAX_PAGES);
     let platform = Platform::detect();
     let mut parts = [[[0; HASH_BYTES]; PARTS]; MAX_PAGES];
     for at in 0..PARTS {

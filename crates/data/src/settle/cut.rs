@@ -101,8 +101,7 @@ impl ReadSpans {
             });
             if shared {
                 let number = chunks.len() - 1;
-                let set = |i: usize, fingerprint| chunks[i].fingerprint = Some(fingerprint);
-                fingerprints.push(number, at, set);
+                fingerprints.push(number, at, |i, found| set_fingerprint(chunks, i, found));
             }
         };
         for spans in self.spans.chunk_by(|a, b| a.span.log == b.span.log) {
@@ -112,7 +111,7 @@ impl ReadSpans {
             }
             cutter.finish(&mut add);
         }
-        fingerprints.finish(|i, fingerprint| chunks[i].fingerprint = Some(fingerprint));
+        fingerprints.finish(|i, found| set_fingerprint(chunks, i, found));
         let mut first = 0;
         for s in &mut self.spans {
             let last = |i: usize| self.chunks.get(i).is_some_and(|c| c.at.end < s.at.end);
@@ -140,6 +139,10 @@ impl ReadSpans {
             });
         known.unwrap_or_else(|| forebay_checksum::crc32c(&self.bytes()[chunk.at.clone()]))
     }
+}
+
+fn set_fingerprint(chunks: &mut [CutChunk], i: usize, found: Fingerprint) {
+    chunks[i].fingerprint = Some(found);
 }
 
 impl ReadSpan {
@@ -208,6 +211,8 @@ mod tests {
                 prop_assert_eq!(chunk.at.start, at);
                 prop_assert!(!bytes.is_empty() && bytes.len() <= ChunkSize::MIN.bytes());
                 prop_assert!(!chunk.zero || bytes.iter().all(|b| *b == 0));
+                let is_shared = !chunk.zero && bytes.len() >= MIN_SHARED_BYTES;
+                prop_assert_eq!(chunk.fingerprint.is_some(), is_shared);
                 if let Some(fingerprint) = chunk.fingerprint {
                     prop_assert_eq!(fingerprint, FingerprintKind::Blake3.of(bytes));
                 }

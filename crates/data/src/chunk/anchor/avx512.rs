@@ -64,7 +64,8 @@ pub fn find(addr: u64, block: &[u8; BLOCK + WINDOW], found: impl FnMut(Anchor)) 
     }
 }
 
-/// All steps but the last, at even positions or at `odd` ones. The last sums go beyond the window; none of these is used.
+/// All steps but the last, at even positions or at `odd` ones. Only the upper sums of vectors behind the block depend on the zeros behind the
+/// window, and no sum that is stored depends on those.
 #[inline]
 #[target_feature(enable = "avx512bw")]
 fn sum_up_16(block: &[u8; BLOCK + WINDOW], odd: usize, sums: &mut [__m512i; VECTORS]) {
@@ -72,9 +73,15 @@ fn sum_up_16(block: &[u8; BLOCK + WINDOW], odd: usize, sums: &mut [__m512i; VECT
     // What the last vector reads behind the window: zeros.
     let mut end = [0; REST + 2 * BYTES];
     end[..REST].copy_from_slice(&block[VECTORS * BYTES..]);
-    let four = |v: usize| match v < VECTORS {
-        true => sums_of_4(&block[v * BYTES + odd..]),
-        false => sums_of_4(&end[(v - VECTORS) * BYTES + odd..]),
+    let four = |v: usize| {
+        let (bytes, at) = match v.checked_sub(VECTORS) {
+            None => (&block[..], v * BYTES + odd),
+            Some(behind) => (&end[..], behind * BYTES + odd),
+        };
+        match bytes[at..].first_chunk() {
+            Some(words) => sums_of_4(words),
+            None => _mm512_setzero_si512(),
+        }
     };
     let pair_8 = |sums, next| {
         let behind = _mm512_alignr_epi64::<2>(next, sums);
@@ -94,21 +101,25 @@ fn sum_up_16(block: &[u8; BLOCK + WINDOW], odd: usize, sums: &mut [__m512i; VECT
     }
 }
 
-/// The sums of 4 words from the begin of `bytes` on; all of them are in `bytes` or not used.
+/// The sums of 4 words, each with its factor.
 #[inline]
 #[target_feature(enable = "avx512bw")]
-fn sums_of_4(bytes: &[u8]) -> __m512i {
-    let factors = WORD_FACTORS.map(|factor| _mm512_set1_epi16(factor));
-    let term = |k: usize| match bytes[2 * k..].first_chunk() {
-        Some(words) if k < 3 => _mm512_mullo_epi16(load(words), factors[k]),
-        Some(words) => load(words),
-        None => _mm512_setzero_si512(),
+fn sums_of_4(bytes: &[u8; BYTES + 6]) -> __m512i {
+    let words = |k: usize| {
+        bytes[2 * k..]
+            .first_chunk()
+            .map_or(_mm512_setzero_si512(), |b| load(b))
     };
-    let (near, far) = (
-        _mm512_add_epi16(term(0), term(1)),
-        _mm512_add_epi16(term(2), term(3)),
+    let [a, b, c, _] = WORD_FACTORS.map(|factor| _mm512_set1_epi16(factor));
+    let near = _mm512_add_epi16(
+        _mm512_mullo_epi16(words(0), a),
+        _mm512_mullo_epi16(words(1), b),
     );
-    _mm512_add_epi16(near, far)
+    // The last factor is 1.
+    _mm512_add_epi16(
+        near,
+        _mm512_add_epi16(_mm512_mullo_epi16(words(2), c), words(3)),
+    )
 }
 
 #[inline]
