@@ -103,7 +103,9 @@ pub unsafe extern "C" fn forebay_team_close(
 ) -> c_int {
     status(|| {
         // SAFETY: as the caller says.
-        let (team, file) = unsafe { (exclusive(team)?, take(file)) };
+        let (team, file) = unsafe { (exclusive(team), take(file)) };
+        // The file is closed also if there is no team.
+        let team = team?;
         let file = file.ok_or_else(|| Failure::argument("the file is a null pointer"))?;
         let found = team.team.close(file.file)?;
         // SAFETY: as the caller says.

@@ -164,14 +164,22 @@ static void forked(struct forebay *near)
     IS(forebay_close(file), 0);
 }
 
-static void teams(struct forebay *near)
+static void teams(struct forebay *near, struct forebay *far)
 {
+    struct forebay_file *file;
+    struct forebay_stat found;
     struct forebay_team *team;
     IS(forebay_team_join(near, 1, 0, &team) < 0, 1);
     IS(team == NULL, 1);
     IS(forebay_team_open(NULL, "/c/t", FOREBAY_READ, 0, NULL), -EINVAL);
     IS(forebay_team_stat(NULL, "/c/t", NULL), -EINVAL);
     IS(forebay_team_close(NULL, NULL, NULL), -EINVAL);
+    /* The file is closed, and so published, also where there is no team. */
+    IS(forebay_open(near, "/c/t", FOREBAY_WRITE | FOREBAY_CREATE, 0600, &file), 0);
+    IS(forebay_pwrite(file, "team", 4, 0), 4);
+    IS(forebay_team_close(NULL, file, NULL), -EINVAL);
+    IS(forebay_stat(far, "/c/t", &found), 0);
+    IS(found.size, 4);
     IS(forebay_team_leave(NULL), 0);
 }
 
@@ -200,7 +208,7 @@ int main(int count, char **words)
     names(near, far);
     wrong(near);
     forked(near);
-    teams(near);
+    teams(near, far);
     IS(forebay_disconnect(far), 0);
     last = near;
     IS(atexit(at_the_end), 0);
