@@ -2,6 +2,9 @@
 //! is, and with [`CodecWhen::Auto`] if the disk is slower than the codec. Fewer than [`MIN_INLINE_BYTES`] are written raw. A read
 //! between the write and settling then reads the shorter, encoded bytes too.
 //!
+//! An append of 256 KiB and more is encoded while its log is free for other appends and for reads; buffered bytes while the log's tail is
+//! written out, with the log's state held.
+//!
 //! What is encoded becomes a container at once, and the span that is recorded with it is a mapped one. Its chunks have no fingerprints:
 //! such bytes are not deduplicated, because a chunk may be named by other spans only once it is on disk.
 //!

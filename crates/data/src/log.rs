@@ -7,7 +7,7 @@ use crate::span::StoredHint;
 use crate::tail::LogTail;
 use forebay_codec::choose::CodecChooser;
 use forebay_proto::{Error, Fid, LogId, Result};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,10 +26,12 @@ pub struct Log {
     pub hint: StoredHint,
     /// Where in the file its bytes go is kept.
     pub in_series: bool,
-    /// Address of the first byte not in a recorded span; read without the lock.
+    /// Address of the first byte that may be in the tail; read without the lock.
     written: AtomicU64,
     /// What appends change.
     pub state: Mutex<LogState>,
+    /// Those that hold it only to get their addresses, and to be recorded.
+    pub pending: PendingAppends,
 }
 
 /// What appends change.
@@ -47,12 +49,48 @@ pub struct LogState {
     pub fills_tails: bool,
     /// Segments with bytes of this log that may not be on disk.
     pub unsynced: Vec<Arc<Segment>>,
-    /// Chooses codecs for what is encoded inline, once something is.
-    pub chooser: Option<Box<CodecChooser>>,
+    /// Choose codecs for what is encoded inline: those that no append uses now, one for each of those that were under way together.
+    pub choosers: Vec<Box<CodecChooser>>,
+}
+
+/// Counts appends of a log that have their addresses and are not recorded yet, while others use the log.
+#[derive(Default)]
+pub struct PendingAppends {
+    count: Mutex<usize>,
+    none: Condvar,
+}
+
+impl PendingAppends {
+    /// Counts one, until the result is dropped. With the log's state held: so `wait` waits for all that have begun before the log was sealed.
+    pub fn begin(&self) -> PendingAppend<'_> {
+        *self.count.lock() += 1;
+        PendingAppend(self)
+    }
+
+    /// Waits until there is none. Without the log's state, which they need.
+    pub fn wait(&self) {
+        let mut count = self.count.lock();
+        while *count > 0 {
+            self.none.wait(&mut count);
+        }
+    }
+}
+
+/// One of them.
+pub struct PendingAppend<'a>(&'a PendingAppends);
+
+impl Drop for PendingAppend<'_> {
+    fn drop(&mut self) {
+        let mut count = self.0.count.lock();
+        *count -= 1;
+        if *count == 0 {
+            self.0.none.notify_all();
+        }
+    }
 }
 
 impl Log {
-    /// Every byte below is in a span of the store, or padding.
+    /// Every byte below is in a span of the store, or padding, or of an append that has not returned.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
@@ -81,6 +119,7 @@ impl OpenLogs {
             in_series,
             written: AtomicU64::new(0),
             state: Mutex::default(),
+            pending: PendingAppends::default(),
         };
         self.shard(id).write().insert(id, Arc::new(log));
     }

@@ -21,7 +21,9 @@ use crate::span::{PIECE_BYTES, Span};
 use crate::span_table::SpanTable;
 use crate::tail::LogTail;
 use crate::tail_memory::TailMemory;
+use forebay_codec::choose::CodecChooser;
 use forebay_proto::{LogId, Result};
+use parking_lot::MutexGuard;
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -108,16 +110,11 @@ impl LogAppender {
         if !(self.take_room(len) || options.settles && self.settle_for_room(len)) {
             return Err(Errno::NOSPC.into());
         }
-        let mut state = log.state.lock();
-        let appended = match state.sealed {
-            true => Err(Errno::BADF.into()),
-            false => self.append_locked(&log, &mut state, bytes, options.aligned),
-        };
+        let appended = self.append_charged(&log, bytes, options.aligned);
         let addr = appended.inspect_err(|_| {
             self.reserve.written(len);
             self.live.release(len);
         })?;
-        drop(state);
         if log.in_series
             && let (Some(settler), Some(offset)) = (&self.settler, options.offset)
         {
@@ -151,6 +148,72 @@ impl LogAppender {
         take() || self.reclaimer.reclaim_for_write() && take()
     }
 
+    /// Appends bytes for which there is room.
+    fn append_charged(&self, log: &Arc<Log>, bytes: &[u8], aligned: bool) -> Result<u64> {
+        let mut state = log.state.lock();
+        if state.sealed {
+            return Err(Errno::BADF.into());
+        }
+        match self.inline.is_some() && self.is_direct(bytes.len()) {
+            true => self.append_encoded(log, state, bytes, aligned),
+            false => self.append_locked(log, &mut state, bytes, aligned),
+        }
+    }
+
+    /// Whether an append goes to the segment without a copy.
+    fn is_direct(&self, len: usize) -> bool {
+        len >= DIRECT_WRITE_BYTES.min(self.memory.tail_limit())
+    }
+
+    /// As `append_locked`, of bytes that may be encoded. The log is free for others meanwhile: only the addresses are taken, and the spans
+    /// recorded, with its state held.
+    fn append_encoded(
+        &self,
+        log: &Log,
+        mut state: MutexGuard<'_, LogState>,
+        bytes: &[u8],
+        aligned: bool,
+    ) -> Result<u64> {
+        self.write_out(log, &mut state, false)?;
+        if aligned {
+            let padding = padding_before(state.tail.end(), bytes.len());
+            self.pad(log, &mut state, padding);
+        }
+        let addr = state.tail.end();
+        skip_to(log, &mut state, addr + bytes.len() as u64);
+        let mut chooser = state.choosers.pop();
+        let _pending = log.pending.begin();
+        drop(state);
+        let (mut spans, mut segments) = (Vec::new(), Vec::new());
+        let mut stored = Ok(());
+        for (i, chunk) in bytes.chunks(MAX_SPAN_BYTES).enumerate() {
+            let at = addr + (i * MAX_SPAN_BYTES) as u64;
+            match self.store_bytes(log, &mut chooser, at, chunk) {
+                Ok((span, segment)) => {
+                    spans.push(span);
+                    segments.push(segment);
+                }
+                Err(e) => {
+                    stored = Err(e);
+                    break;
+                }
+            }
+        }
+        let mut state = log.state.lock();
+        state.choosers.extend(chooser);
+        let kept = stored.and_then(|()| {
+            let mut segments = segments.into_iter();
+            segments.try_for_each(|segment| self.keep_unsynced(&mut state, segment))
+        });
+        if let Err(e) = kept {
+            self.discard(&spans);
+            return Err(e);
+        }
+        self.record(log, &mut state, spans, false)?;
+        self.reserve.written(bytes.len() as u64);
+        Ok(addr)
+    }
+
     fn append_locked(
         &self,
         log: &Arc<Log>,
@@ -168,7 +231,7 @@ impl LogAppender {
             state.fills_tails = true;
             self.write_out(log, state, false)?;
         }
-        if bytes.len() >= DIRECT_WRITE_BYTES.min(limit) || !self.make_room(log, state, len)? {
+        if self.is_direct(bytes.len()) || !self.make_room(log, state, len)? {
             self.write_out(log, state, false)?;
             self.pad(log, state, padding);
             let addr = state.tail.end();
@@ -192,9 +255,7 @@ impl LogAppender {
         }
         if state.tail.is_empty() {
             let end = state.tail.end() + len;
-            let buffer = state.tail.advance(end);
-            state.tail.adopt(buffer);
-            log.set_written(end);
+            skip_to(log, state, end);
         } else if self.reserve.try_take(len, || self.segments.disk()) {
             state.tail.pad(len);
         }
@@ -257,7 +318,7 @@ impl LogAppender {
         let mut spans = Vec::with_capacity(bytes.len().div_ceil(MAX_SPAN_BYTES));
         let mut at = start;
         for chunk in bytes.chunks(MAX_SPAN_BYTES) {
-            match self.store_bytes(log, state, at, chunk) {
+            match self.store_locked(log, state, at, chunk) {
                 Ok(written) => spans.push(written),
                 Err(e) => {
                     self.discard(&spans);
@@ -267,23 +328,38 @@ impl LogAppender {
             at += chunk.len() as u64;
         }
         self.record(log, state, spans, false)?;
-        let buffer = state.tail.advance(at);
-        if buffer.capacity() > 0 {
-            state.tail.adopt(buffer);
-        }
-        log.set_written(at);
+        skip_to(log, state, at);
         Ok(())
     }
 
-    /// Writes bytes to a segment, where they count as live; encoded, if that is on and worth it. The returned span is not recorded
-    /// yet.
-    fn store_bytes(
+    /// As `store_bytes`, with the log's state held.
+    fn store_locked(
         &self,
         log: &Log,
         state: &mut LogState,
         addr: u64,
         bytes: &[u8],
     ) -> Result<WrittenSpan> {
+        let mut chooser = state.choosers.pop();
+        let stored = self.store_bytes(log, &mut chooser, addr, bytes);
+        state.choosers.extend(chooser);
+        let (written, segment) = stored?;
+        if let Err(e) = self.keep_unsynced(state, segment) {
+            self.discard(&[written]);
+            return Err(e);
+        }
+        Ok(written)
+    }
+
+    /// Writes bytes to a segment, where they count as live; encoded, if that is on and worth it. The returned span is not recorded
+    /// yet, and the log has to keep the segment open.
+    fn store_bytes(
+        &self,
+        log: &Log,
+        chooser: &mut Option<Box<CodecChooser>>,
+        addr: u64,
+        bytes: &[u8],
+    ) -> Result<(WrittenSpan, Arc<Segment>)> {
         let encoded = match &self.inline {
             None => None,
             Some(inline) => {
@@ -293,10 +369,10 @@ impl LogAppender {
                     hint: log.hint.into(),
                 };
                 let write = |encoded: &[u8]| self.write_to_segment(log.id, encoded);
-                inline.write(&origin, &mut state.chooser, bytes, write)?
+                inline.write(&origin, chooser, bytes, write)?
             }
         };
-        let (written, segment) = match encoded {
+        let written = match encoded {
             Some(written) => written,
             None => {
                 let (segment, offset) = self.write_to_segment(log.id, bytes)?;
@@ -310,10 +386,6 @@ impl LogAppender {
         };
         if self.segments.is_ahead() {
             self.reclaimer.queue.wake();
-        }
-        if let Err(e) = self.keep_unsynced(state, segment) {
-            self.discard(&[written]);
-            return Err(e);
         }
         Ok(written)
     }
@@ -364,7 +436,7 @@ impl LogAppender {
         if !live.is_empty() {
             let taken = TakenTail::of(state);
             let bytes = taken.tail.bytes();
-            let stored = self.store_bytes(log, taken.state, start, bytes);
+            let stored = self.store_locked(log, taken.state, start, bytes);
             drop(taken);
             let WrittenSpan { span, container } = stored?;
             let mut container = container;
@@ -493,8 +565,9 @@ impl LogAppender {
         let Some(log) = self.logs.remove(id) else {
             return Ok(());
         };
+        log.state.lock().sealed = true;
+        log.pending.wait();
         let mut state = log.state.lock();
-        state.sealed = true;
         self.live.release(state.tail.live_len());
         self.drop_tail(&mut state);
         let recorded = state.recorded;
@@ -505,6 +578,15 @@ impl LogAppender {
             Ok(())
         }
     }
+}
+
+/// The (empty) tail goes on at `end`; what is below has its span, or none, or will be recorded.
+fn skip_to(log: &Log, state: &mut LogState, end: u64) {
+    let buffer = state.tail.advance(end);
+    if buffer.capacity() > 0 {
+        state.tail.adopt(buffer);
+    }
+    log.set_written(end);
 }
 
 /// Bytes from `end` to the next piece, if an append of `len` bytes is long enough for them.

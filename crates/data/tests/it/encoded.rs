@@ -5,14 +5,21 @@ use forebay_codec::{CodecHint, CodecId};
 use forebay_data::check::{ByteCheck, SegmentFiles, StoredBytes, recount};
 use forebay_data::container::{self, Container};
 use forebay_data::pieces::ChecksummedPieces;
-use forebay_data::{CodecWhen, LogId, LogStoreOptions, segment_header, span, transfer_form};
+use forebay_data::{
+    CodecWhen, LogId, LogStore, LogStoreOptions, segment_header, span, transfer_form,
+};
 use forebay_proto::data::{DataService, LogPiece, ReadPieces};
 use forebay_proto::{Error, Fid};
-use forebay_storage::OsIo;
+use forebay_storage::fault::{Call, FaultIo, HookedIo};
+use forebay_storage::{Io, Options, OsIo, Store};
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::{Random, seeded_bytes};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 const MIB: usize = 1 << 20;
 
@@ -152,6 +159,109 @@ fn numbers_are_stored_shorter_and_read_the_same() {
         }
         assert_empties(&fixture);
     }
+}
+
+#[test]
+fn a_log_is_free_while_an_append_is_encoded_and_sealing_it_waits() {
+    let (begun, has_begun) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let (begun, may_go_on) = (Mutex::new(begun), Mutex::new(may_go_on));
+    let is_first = AtomicBool::new(true);
+    // Holds the first write of encoded bytes.
+    let disk = HookedIo::new(FaultIo::new(1), move |path, call| {
+        let is_segment = path.extension().is_some_and(|ext| ext == "seg");
+        if let Call::Write { len, .. } = call
+            && is_segment
+            && len > 10_000
+            && is_first.swap(false, Ordering::Relaxed)
+        {
+            begun.lock().unwrap().send(()).unwrap();
+            let _ = may_go_on
+                .lock()
+                .unwrap()
+                .recv_timeout(Duration::from_secs(60));
+        }
+        Ok(())
+    });
+    let disk: Arc<dyn Io> = Arc::new(disk);
+    let inline = LogStoreOptions {
+        codec_when: CodecWhen::Inline,
+        ..options()
+    };
+    let store = Store::open(disk.clone(), Path::new("/m/kv"), Options::default()).unwrap();
+    let logs = LogStore::open(disk, Path::new("/m/data"), Arc::new(store), inline).unwrap();
+    let log = logs.create_log(Fid(1), CodecHint::default()).unwrap();
+    let (held, other) = (wave(1, MIB / 2), wave(2, MIB / 8));
+    let assert_there = |addr: u64, bytes: &[u8]| {
+        let mut read = vec![0; bytes.len()];
+        logs.read(log, addr, &mut read).unwrap();
+        assert!(read == bytes, "at {addr}");
+    };
+    std::thread::scope(|scope| {
+        let (logs, held) = (&logs, &held);
+        let first = scope.spawn(move || logs.append(log, held));
+        has_begun.recv().unwrap();
+        // Encoded, and buffered.
+        for bytes in [&other[..], &other[..100]] {
+            let addr = logs.append(log, bytes).unwrap();
+            assert!(addr >= held.len() as u64, "{addr}");
+            logs.flush(log, false).unwrap();
+            assert_there(addr, bytes);
+        }
+        let sealing = scope.spawn(move || logs.seal(log));
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!sealing.is_finished());
+        go_on.send(()).unwrap();
+        assert_eq!(first.join().unwrap().unwrap(), 0);
+        sealing.join().unwrap().unwrap();
+    });
+    assert_there(0, &held);
+    assert!(logs.append(log, &other).is_err());
+    assert!(logs.stats().encoded > 0);
+}
+
+#[test]
+fn appends_to_one_log_are_encoded_beside_each_other() {
+    let inline = LogStoreOptions {
+        codec_when: CodecWhen::Inline,
+        ..options()
+    };
+    let mut fixture = Fixture::new(inline.clone());
+    let log = fixture
+        .logs
+        .create_log(Fid(1), CodecHint::default())
+        .unwrap();
+    let appended = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (logs, appended) = (&fixture.logs, &appended);
+            scope.spawn(move || {
+                for i in 0..8 {
+                    let len = [MIB / 8, 1000, MIB / 3, 20_000][i % 4];
+                    let bytes = wave(thread * 100 + i as u64, len);
+                    let addr = logs.append(log, &bytes).unwrap();
+                    appended.lock().unwrap().push((addr, bytes));
+                }
+            });
+        }
+    });
+    let mut appended = appended.into_inner().unwrap();
+    appended.sort();
+    let overlap = |pair: &[(u64, Vec<u8>)]| pair[0].0 + pair[0].1.len() as u64 > pair[1].0;
+    assert!(!appended.windows(2).any(overlap));
+    fixture.logs.flush(log, true).unwrap();
+    for _ in 0..2 {
+        for (addr, bytes) in &appended {
+            let read = fixture.read(log, *addr, bytes.len()).unwrap();
+            assert!(read == *bytes, "at {addr}");
+        }
+        let live: usize = appended.iter().map(|a| a.1.len()).sum();
+        assert_eq!(fixture.logs.stats().live, live as u64);
+        assert_counted(&fixture);
+        assert_eq!(checked(&fixture), (0, 0));
+        fixture.reopen(inline.clone());
+    }
+    assert_empties(&fixture);
 }
 
 #[test]
