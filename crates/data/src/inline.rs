@@ -2,7 +2,7 @@
 //! is, and with [`CodecWhen::Auto`] if the disk is slower than the codec. Fewer than [`MIN_INLINE_BYTES`] are written raw. A read
 //! between the write and settling then reads the shorter, encoded bytes too.
 //!
-//! An append of 256 KiB and more is encoded while its log is free for other appends and for reads; buffered bytes while the log's tail is
+//! An append of 256 KiB and more (less where tails are shorter) is encoded while its log is free for other appends and for reads; buffered bytes while the log's tail is
 //! written out, with the log's state held.
 //!
 //! What is encoded becomes a container at once, and the span that is recorded with it is a mapped one. Its chunks have no fingerprints:
@@ -33,6 +33,9 @@ const MIN_INLINE_BYTES: usize = 64 << 10;
 
 /// What an encoded container costs beside the codec, before it was measured: copies, checksums of chunks, its records. Bytes a second.
 const CONTAINER_OVERHEAD_RATE: f64 = 2e9;
+
+/// Encoders that are kept while nobody uses them.
+const MAX_IDLE_ENCODERS: usize = 8;
 
 /// After so many containers for which no codec was fast enough, codecs are measured again.
 const MAX_SKIPPED: u32 = 64;
@@ -108,14 +111,14 @@ impl InlineEncoder {
     }
 
     /// Encodes bytes of a log and has `write` write them to a segment, which returns where. `None`: they are to be written raw.
-    /// `chooser`: the log's.
+    /// `chooser`: one of the log's.
     ///
     /// # Errors
     /// As `write`, and the store.
     pub fn write(
         &self,
         origin: &RawOrigin,
-        chooser: &mut Option<Box<CodecChooser>>,
+        chooser: &mut Option<CodecChooser>,
         bytes: &[u8],
         write: impl FnOnce(&[u8]) -> Result<(Arc<Segment>, u32)>,
     ) -> Result<Option<(WrittenSpan, Arc<Segment>)>> {
@@ -142,12 +145,12 @@ impl InlineEncoder {
                 .fetch_add(1, Ordering::Relaxed)
                 .is_multiple_of(MAX_SKIPPED)
             {
-                self.idle.lock().push(encoder);
+                self.keep(encoder);
             }
             return Ok(None);
         }
         let (begin, mut took) = (Instant::now(), None);
-        let chooser = chooser.get_or_insert_with(|| Box::new(CodecChooser::new(origin.hint)));
+        let chooser = chooser.get_or_insert_with(|| CodecChooser::new(origin.hint));
         let written = match encoder.encode(chooser, origin, bytes, None) {
             None => Ok(None),
             // The number first: what is written without one would count in its segment for ever.
@@ -173,8 +176,16 @@ impl InlineEncoder {
         if let Some((codec, took)) = took {
             encoder.observe(codec, bytes.len(), took);
         }
-        self.idle.lock().push(encoder);
+        self.keep(encoder);
         written
+    }
+
+    /// Keeps an encoder for the next one who encodes.
+    fn keep(&self, encoder: ContainerEncoder) {
+        let mut idle = self.idle.lock();
+        if idle.len() < MAX_IDLE_ENCODERS {
+            idle.push(encoder);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The logs that are open for appending. A log takes memory only while bytes are in its tail, so 10,000 open logs are cheap.
 //!
 //! Lock order: a log's state, then span locks (`span_table`), then the small locks below them. A thread that holds one log's state
-//! never waits for another's (it uses `try_lock`).
+//! never waits for another's (it uses `try_lock`). Pending appends are counted with the state held, and waited for without it.
 use crate::segment::Segment;
 use crate::span::StoredHint;
 use crate::tail::LogTail;
@@ -30,7 +30,7 @@ pub struct Log {
     written: AtomicU64,
     /// What appends change.
     pub state: Mutex<LogState>,
-    /// Those that hold it only to get their addresses, and to be recorded.
+    /// Appends that have taken their addresses and are not recorded yet, without the state being held.
     pub pending: PendingAppends,
 }
 
@@ -50,7 +50,7 @@ pub struct LogState {
     /// Segments with bytes of this log that may not be on disk.
     pub unsynced: Vec<Arc<Segment>>,
     /// Choose codecs for what is encoded inline: those that no append uses now, one for each of those that were under way together.
-    pub choosers: Vec<Box<CodecChooser>>,
+    pub choosers: Vec<CodecChooser>,
 }
 
 /// Counts appends of a log that have their addresses and are not recorded yet, while others use the log.
@@ -94,7 +94,7 @@ impl Log {
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
-    /// Call after the spans are in the store.
+    /// Call after the spans are in the store, or when an append has taken the addresses.
     pub fn set_written(&self, addr: u64) {
         self.written.store(addr, Ordering::Release);
     }

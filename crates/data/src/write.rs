@@ -4,6 +4,9 @@
 //! own record if it is the first), then readers see it. So a record never names bytes that were not written; after a
 //! power loss at durability `process` it may name bytes that the disk lost, which the checksums show.
 //!
+//! A large append that may be encoded takes its addresses first, and is recorded when it has been written; its log is free for others
+//! meanwhile. Until then, and for ever if it fails, its addresses read as gone; nobody else knows them before the append returns.
+//!
 //! Invariants: an accepted byte counts against the quota until it is freed, and in the disk reserve until it is in a segment or
 //! dropped; padding counts in the disk reserve alone. A failed append leaves no bytes behind; a failed write-out leaves the tail as it
 //! was.
@@ -165,8 +168,9 @@ impl LogAppender {
         len >= DIRECT_WRITE_BYTES.min(self.memory.tail_limit())
     }
 
-    /// As `append_locked`, of bytes that may be encoded. The log is free for others meanwhile: only the addresses are taken, and the spans
-    /// recorded, with its state held.
+    /// As `append_locked`, of a large append where inline encoding is on, encoded or not. The log is free for others meanwhile: only the
+    /// addresses are taken, and the spans recorded, with its state held. On a full disk one of several may fail while another one
+    /// reclaims, as with several logs.
     fn append_encoded(
         &self,
         log: &Log,
@@ -174,11 +178,10 @@ impl LogAppender {
         bytes: &[u8],
         aligned: bool,
     ) -> Result<u64> {
+        let padding = padding_before(state.tail.end(), bytes.len(), aligned);
+        self.note_full_tail(&mut state, padding + bytes.len());
         self.write_out(log, &mut state, false)?;
-        if aligned {
-            let padding = padding_before(state.tail.end(), bytes.len());
-            self.pad(log, &mut state, padding);
-        }
+        self.pad(log, &mut state, padding);
         let addr = state.tail.end();
         skip_to(log, &mut state, addr + bytes.len() as u64);
         let mut chooser = state.choosers.pop();
@@ -221,14 +224,9 @@ impl LogAppender {
         bytes: &[u8],
         aligned: bool,
     ) -> Result<u64> {
-        let limit = self.memory.tail_limit();
-        let padding = match aligned {
-            true => padding_before(state.tail.end(), bytes.len()),
-            false => 0,
-        };
+        let padding = padding_before(state.tail.end(), bytes.len(), aligned);
         let len = padding + bytes.len();
-        if !state.tail.is_empty() && state.tail.bytes().len() + len > limit {
-            state.fills_tails = true;
+        if self.note_full_tail(state, len) {
             self.write_out(log, state, false)?;
         }
         if self.is_direct(bytes.len()) || !self.make_room(log, state, len)? {
@@ -244,6 +242,14 @@ impl LogAppender {
         state.tail.push(bytes);
         self.memory.queue(log, state);
         Ok(addr)
+    }
+
+    /// Whether the tail has bytes, and no room for `more`; then it is noted that it was full.
+    fn note_full_tail(&self, state: &mut LogState, more: usize) -> bool {
+        let held = state.tail.bytes().len();
+        let is_full = held > 0 && held + more > self.memory.tail_limit();
+        state.fills_tails |= is_full;
+        is_full
     }
 
     /// Skips addresses: without bytes if the tail is empty, else with free ones in the tail, which has the memory. Not if the disk has no room
@@ -356,7 +362,7 @@ impl LogAppender {
     fn store_bytes(
         &self,
         log: &Log,
-        chooser: &mut Option<Box<CodecChooser>>,
+        chooser: &mut Option<CodecChooser>,
         addr: u64,
         bytes: &[u8],
     ) -> Result<(WrittenSpan, Arc<Segment>)> {
@@ -565,14 +571,13 @@ impl LogAppender {
         let Some(log) = self.logs.remove(id) else {
             return Ok(());
         };
-        log.state.lock().sealed = true;
-        log.pending.wait();
         let mut state = log.state.lock();
+        state.sealed = true;
         self.live.release(state.tail.live_len());
         self.drop_tail(&mut state);
-        let recorded = state.recorded;
         drop(state);
-        if recorded {
+        log.pending.wait();
+        if log.state.lock().recorded {
             self.spans.seal(id)
         } else {
             Ok(())
@@ -589,10 +594,10 @@ fn skip_to(log: &Log, state: &mut LogState, end: u64) {
     log.set_written(end);
 }
 
-/// Bytes from `end` to the next piece, if an append of `len` bytes is long enough for them.
-fn padding_before(end: u64, len: usize) -> usize {
+/// Bytes from `end` to the next piece, if an append of `len` bytes is to be `aligned` and long enough for them.
+fn padding_before(end: u64, len: usize, aligned: bool) -> usize {
     let padding = end.next_multiple_of(PIECE_BYTES) - end;
-    match padding * MIN_BYTES_PER_PADDING <= len as u64 {
+    match aligned && padding * MIN_BYTES_PER_PADDING <= len as u64 {
         true => padding as usize,
         false => 0,
     }

@@ -14,10 +14,11 @@ use forebay_storage::fault::{Call, FaultIo, HookedIo};
 use forebay_storage::{Io, Options, OsIo, Store};
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::{Random, seeded_bytes};
+use rustix::io::Errno;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -161,27 +162,17 @@ fn numbers_are_stored_shorter_and_read_the_same() {
     }
 }
 
-#[test]
-fn a_log_is_free_while_an_append_is_encoded_and_sealing_it_waits() {
-    let (begun, has_begun) = mpsc::channel();
-    let (go_on, may_go_on) = mpsc::channel::<()>();
-    let (begun, may_go_on) = (Mutex::new(begun), Mutex::new(may_go_on));
-    let is_first = AtomicBool::new(true);
-    // Holds the first write of encoded bytes.
-    let disk = HookedIo::new(FaultIo::new(1), move |path, call| {
+/// A store that encodes inline, on a disk of which `on_write` hears before more than 10,000 bytes are written to a segment.
+fn encoding_on(
+    disk: FaultIo,
+    on_write: impl Fn() -> std::io::Result<()> + Send + Sync + 'static,
+) -> LogStore {
+    let disk = HookedIo::new(disk, move |path, call| {
         let is_segment = path.extension().is_some_and(|ext| ext == "seg");
-        if let Call::Write { len, .. } = call
-            && is_segment
-            && len > 10_000
-            && is_first.swap(false, Ordering::Relaxed)
-        {
-            begun.lock().unwrap().send(()).unwrap();
-            let _ = may_go_on
-                .lock()
-                .unwrap()
-                .recv_timeout(Duration::from_secs(60));
+        match call {
+            Call::Write { len, .. } if is_segment && len > 10_000 => on_write(),
+            _ => Ok(()),
         }
-        Ok(())
     });
     let disk: Arc<dyn Io> = Arc::new(disk);
     let inline = LogStoreOptions {
@@ -189,14 +180,37 @@ fn a_log_is_free_while_an_append_is_encoded_and_sealing_it_waits() {
         ..options()
     };
     let store = Store::open(disk.clone(), Path::new("/m/kv"), Options::default()).unwrap();
-    let logs = LogStore::open(disk, Path::new("/m/data"), Arc::new(store), inline).unwrap();
+    LogStore::open(disk, Path::new("/m/data"), Arc::new(store), inline).unwrap()
+}
+
+fn assert_there(logs: &LogStore, log: LogId, addr: u64, bytes: &[u8]) {
+    let mut read = vec![0; bytes.len()];
+    logs.read(log, addr, &mut read).unwrap();
+    assert!(read == bytes, "at {addr}");
+}
+
+fn assert_gone(logs: &LogStore, log: LogId, addr: u64) {
+    let read = logs.read(log, addr, &mut [0]);
+    assert!(matches!(read, Err(Error::Gone { .. })), "{read:?}");
+}
+
+/// Has an append held while it writes. Others go on; the log is sealed meanwhile, or synced before and after.
+fn append_held_up(seals: bool) {
+    let (begun, has_begun) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let (begun, may_go_on) = (Mutex::new(begun), Mutex::new(may_go_on));
+    let is_first = AtomicBool::new(true);
+    let disk = FaultIo::new(1);
+    let logs = encoding_on(disk.clone(), move || {
+        if is_first.swap(false, Ordering::Relaxed) {
+            begun.lock().unwrap().send(()).unwrap();
+            let _ = (may_go_on.lock().unwrap()).recv_timeout(Duration::from_secs(60));
+        }
+        Ok(())
+    });
     let log = logs.create_log(Fid(1), CodecHint::default()).unwrap();
     let (held, other) = (wave(1, MIB / 2), wave(2, MIB / 8));
-    let assert_there = |addr: u64, bytes: &[u8]| {
-        let mut read = vec![0; bytes.len()];
-        logs.read(log, addr, &mut read).unwrap();
-        assert!(read == bytes, "at {addr}");
-    };
+    let mut others = Vec::new();
     std::thread::scope(|scope| {
         let (logs, held) = (&logs, &held);
         let first = scope.spawn(move || logs.append(log, held));
@@ -205,19 +219,91 @@ fn a_log_is_free_while_an_append_is_encoded_and_sealing_it_waits() {
         for bytes in [&other[..], &other[..100]] {
             let addr = logs.append(log, bytes).unwrap();
             assert!(addr >= held.len() as u64, "{addr}");
-            logs.flush(log, false).unwrap();
-            assert_there(addr, bytes);
+            logs.flush(log, !seals).unwrap();
+            assert_there(logs, log, addr, bytes);
+            others.push((addr, bytes));
         }
-        let sealing = scope.spawn(move || logs.seal(log));
-        std::thread::sleep(Duration::from_millis(30));
-        assert!(!sealing.is_finished());
+        assert_gone(logs, log, 0);
+        let sealing = seals.then(|| scope.spawn(move || logs.seal(log)));
+        if let Some(sealing) = &sealing {
+            while logs.stats().open_logs > 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(30));
+            assert!(!sealing.is_finished());
+            assert!(logs.append(log, &other).is_err());
+        }
         go_on.send(()).unwrap();
         assert_eq!(first.join().unwrap().unwrap(), 0);
-        sealing.join().unwrap().unwrap();
+        if let Some(sealing) = sealing {
+            sealing.join().unwrap().unwrap();
+        }
     });
-    assert_there(0, &held);
-    assert!(logs.append(log, &other).is_err());
+    others.push((0, &held));
+    for (addr, bytes) in &others {
+        assert_there(&logs, log, *addr, bytes);
+    }
     assert!(logs.stats().encoded > 0);
+    logs.flush(log, true).unwrap();
+    let image = disk.crash();
+    drop(logs);
+    let logs = encoding_on(FaultIo::with_image(&image, 2), || Ok(()));
+    for (addr, bytes) in &others {
+        assert_there(&logs, log, *addr, bytes);
+    }
+}
+
+#[test]
+fn sealing_a_log_waits_for_an_append_that_is_encoded() {
+    append_held_up(true);
+}
+
+#[test]
+fn a_log_is_free_while_an_append_is_encoded_and_a_later_sync_has_that_too() {
+    append_held_up(false);
+}
+
+#[test]
+fn an_encoded_append_that_finds_no_room_leaves_nothing_behind() {
+    let writes = Arc::new(AtomicUsize::new(usize::MAX));
+    let count = writes.clone();
+    // The first write after a reset is made, later ones are not.
+    let logs = encoding_on(FaultIo::new(1), move || {
+        let nth = count.load(Ordering::Relaxed);
+        count.store(nth.saturating_add(1), Ordering::Relaxed);
+        match nth {
+            0 | usize::MAX => Ok(()),
+            _ => Err(std::io::ErrorKind::StorageFull.into()),
+        }
+    });
+    let log = logs.create_log(Fid(1), CodecHint::default()).unwrap();
+    let (small, large) = (wave(1, 100), wave(2, MIB * 3 / 4));
+    logs.append(log, &small).unwrap();
+    logs.flush(log, false).unwrap();
+    let stored = |logs: &LogStore| {
+        logs.clean(false).unwrap();
+        let stats = logs.stats();
+        (stats.stored, stats.live, stats.encoded)
+    };
+    let before = stored(&logs);
+    writes.store(0, Ordering::Relaxed);
+    let failed = logs.append(log, &large).unwrap_err();
+    assert_eq!(failed.errno(), Errno::NOSPC);
+    assert!(writes.load(Ordering::Relaxed) >= 2);
+    assert_eq!(stored(&logs), before);
+    assert_gone(&logs, log, small.len() as u64);
+    writes.store(usize::MAX, Ordering::Relaxed);
+    let addr = logs.append(log, &large).unwrap();
+    assert_eq!(addr, (small.len() + large.len()) as u64);
+    assert_there(&logs, log, addr, &large);
+    assert_there(&logs, log, 0, &small);
+    assert_gone(&logs, log, addr - 1);
+    logs.free(&[(log, 0..u64::MAX)]).unwrap();
+    assert_eq!(stored(&logs), (0, 0, 0));
+    // Sealing does not wait for one that has failed.
+    writes.store(1, Ordering::Relaxed);
+    assert!(logs.append(log, &large).is_err());
+    logs.seal(log).unwrap();
 }
 
 #[test]
