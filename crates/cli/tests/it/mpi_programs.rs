@@ -9,7 +9,7 @@
 use crate::common::left::nothing;
 use crate::common::mpi::{self, job_place, logs, mpirun, place};
 use crate::common::{Place, command, outcome, run, run_within};
-use forebay_testkit::prerequisites::{program, skip};
+use forebay_testkit::prerequisites::{has_program, program, skip};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -255,6 +255,9 @@ fn numpy_by_mpi4py() {
     }
     // Debian's own python: packages of apt are not seen by another one that comes first in PATH.
     let python = "/usr/bin/python3";
+    if !has_program(python) {
+        return;
+    }
     let modules = run(Command::new(python).args(["-c", "import mpi4py, numpy"]));
     if !modules.status.success() {
         return skip("MPI", "there is no mpi4py, or no numpy");

@@ -1,10 +1,14 @@
 //! Another user of the machine can neither read a store nor ask its service, even where modes were opened by mistake; and one who was
 //! let in is not cut off.
 use crate::common::{Place, assert_fails, command, forebay, has_fuse, outcome, run};
+use forebay_testkit::prerequisites::has_program;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+
+/// Debian's own, which other users may run.
+const PYTHON: &str = "/usr/bin/python3";
 
 /// Says hello on a socket and prints the answer.
 const ASK: &str = r#"
@@ -32,7 +36,7 @@ fn open(path: &str, mode: u32) {
 
 #[test]
 fn a_stranger_gets_neither_the_store_nor_an_answer() {
-    if !has_fuse() || !rustix::process::geteuid().is_root() {
+    if !has_fuse() || !rustix::process::geteuid().is_root() || !has_program(PYTHON) {
         return;
     }
     let place = Place::new();
@@ -42,12 +46,12 @@ fn a_stranger_gets_neither_the_store_nor_an_answer() {
     let (store, socket) = (place.store(), place.text("s/control"));
     assert_ne!(stranger("ls", &[&store]).0, 0);
     assert_ne!(stranger("cat", &[&place.text("m/f")]).0, 0);
-    let (code, _, err) = stranger("/usr/bin/python3", &["-c", ASK, &socket]);
+    let (code, _, err) = stranger(PYTHON, &["-c", ASK, &socket]);
     assert!(code != 0 && err.contains("Permission denied"), "{err}");
     // Opened by mistake: the server asks the kernel who is there.
     open(&store, 0o755);
     open(&socket, 0o666);
-    let (code, out, err) = stranger("/usr/bin/python3", &["-c", ASK, &socket]);
+    let (code, out, err) = stranger(PYTHON, &["-c", ASK, &socket]);
     assert_eq!(code, 0, "{err}");
     assert!(
         out.contains("Refused") && out.contains("belongs to user 0") && !out.contains("members"),
@@ -76,7 +80,7 @@ print(s.recv(4096)[48:].decode())
 
 #[test]
 fn a_second_user_gets_nothing_by_the_link_and_right_answers_by_the_mount() {
-    if !has_fuse() || !rustix::process::geteuid().is_root() {
+    if !has_fuse() || !rustix::process::geteuid().is_root() || !has_program(PYTHON) {
         return;
     }
     let place = Place::new();
@@ -93,7 +97,7 @@ fn a_second_user_gets_nothing_by_the_link_and_right_answers_by_the_mount() {
     let link = place.text("s/link-0");
     open(&link, 0o666);
     let version = forebay_client::link::wire::VERSION.to_string();
-    let (code, out, err) = stranger("/usr/bin/python3", &["-c", HELLO, &link, &version]);
+    let (code, out, err) = stranger(PYTHON, &["-c", HELLO, &link, &version]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("you are user 12345; use the mount"), "{out}");
     let (code, out, err) = stranger("cat", &[&public]);
