@@ -2,8 +2,8 @@
 //! is, and with [`CodecWhen::Auto`] if the disk is slower than the codec. Fewer than [`MIN_INLINE_BYTES`] are written raw. A read
 //! between the write and settling then reads the shorter, encoded bytes too.
 //!
-//! An append of 256 KiB and more (less where tails are shorter) is encoded while its log is free for other appends and for reads; buffered bytes while the log's tail is
-//! written out, with the log's state held.
+//! An append of 256 KiB and more (less where tails are shorter) is encoded while its log is free for other appends and for reads. Buffered
+//! bytes are encoded when the log's tail is written out, with the log's state held.
 //!
 //! What is encoded becomes a container at once, and the span that is recorded with it is a mapped one. Its chunks have no fingerprints:
 //! such bytes are not deduplicated, because a chunk may be named by other spans only once it is on disk.
@@ -34,7 +34,7 @@ const MIN_INLINE_BYTES: usize = 64 << 10;
 /// What an encoded container costs beside the codec, before it was measured: copies, checksums of chunks, its records. Bytes a second.
 const CONTAINER_OVERHEAD_RATE: f64 = 2e9;
 
-/// Encoders that are kept while nobody uses them.
+/// Most encoders that are kept while nobody uses them.
 const MAX_IDLE_ENCODERS: usize = 8;
 
 /// After so many containers for which no codec was fast enough, codecs are measured again.

@@ -49,7 +49,7 @@ pub struct LogState {
     pub fills_tails: bool,
     /// Segments with bytes of this log that may not be on disk.
     pub unsynced: Vec<Arc<Segment>>,
-    /// Choose codecs for what is encoded inline: those that no append uses now, one for each of those that were under way together.
+    /// Choosers of codecs for what is encoded inline that no append uses now: as many as appends were encoded at once.
     pub choosers: Vec<CodecChooser>,
 }
 
@@ -76,7 +76,7 @@ impl PendingAppends {
     }
 }
 
-/// One of them.
+/// One such append, counted until this is dropped.
 pub struct PendingAppend<'a>(&'a PendingAppends);
 
 impl Drop for PendingAppend<'_> {

@@ -9,8 +9,8 @@
 //!                          \             /
 //!                               root
 //! ```
-//! One chunk of 4 KiB fills 4 lanes. A processor with AVX-512 has 16, one with AVX2 8. So the same part of up to 16 chunks is hashed together, which
-//! is more than twice as fast there.
+//! One chunk of 4 KiB fills 4 lanes. A processor with AVX-512 has 16, one with AVX2 8. So the same part of up to 16 chunks is hashed
+//! together; with AVX-512 that takes two thirds of the time.
 //!
 //! It calls the vector code of `blake3` by an interface that the crate keeps for its own benchmarks and may change, therefore
 //! `Cargo.toml` names one version exactly. Invariant (a test): the results are those of `blake3::hash`.
@@ -58,7 +58,7 @@ pub fn hash_pages(pages: &[&[u8; PAGE_BYTES]]) -> [Hash; MAX_PAGES] {
             .map(|page| &page.as_chunks::<PART_BYTES>().0[at]);
         let mut hashes = [[0; HASH_BYTES]; MAX_PAGES];
         let out = hashes.as_flattened_mut();
-        let input = Inputs::of(inputs);
+        let input = HashInputs::of(inputs);
         platform.hash_many(
             input.listed(),
             &INITIAL_VALUE,
@@ -101,28 +101,28 @@ fn join_pairs(
         count += 1;
     }
     let mut hashes = [[0; HASH_BYTES]; MAX_PAGES];
-    let inputs = Inputs::of(blocks[..count].iter());
+    let inputs = HashInputs::of(blocks[..count].iter());
     let out = hashes.as_flattened_mut();
     let no = IncrementCounter::No;
     platform.hash_many(inputs.listed(), &INITIAL_VALUE, 0, no, flags, 0, 0, out);
     hashes
 }
 
-/// Inputs of one call.
-struct Inputs<'a, const N: usize> {
+/// The inputs of one call that hashes several.
+struct HashInputs<'a, const N: usize> {
     list: [&'a [u8; N]; MAX_PAGES],
     count: usize,
 }
 
-impl<'a, const N: usize> Inputs<'a, N> {
-    fn of(inputs: impl Iterator<Item = &'a [u8; N]>) -> Inputs<'a, N> {
+impl<'a, const N: usize> HashInputs<'a, N> {
+    fn of(inputs: impl Iterator<Item = &'a [u8; N]>) -> HashInputs<'a, N> {
         let mut list = [&[0; N]; MAX_PAGES];
         let mut count = 0;
         for (place, input) in list.iter_mut().zip(inputs) {
             *place = input;
             count += 1;
         }
-        Inputs { list, count }
+        HashInputs { list, count }
     }
 
     fn listed(&self) -> &[&'a [u8; N]] {
