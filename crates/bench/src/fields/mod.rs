@@ -252,7 +252,7 @@ fn header(args: &FieldsArgs) -> String {
         "# fields: {} runs, generated arrays of {}, seed {}, datasets in {}\n\
          # all in memory, one thread; containers of 1 MiB in pieces of 4 KiB that decode alone (shuffle-zstd-3-whole: whole arrays)\n\
          # forebay: what its chooser finds shortest, told the type of the elements; field-base: against the checkpoint before\n\
-         # choosing: what it adds to encoding a container that is the only one of its file\n\
+         # sampling: what choosing adds to encoding the arrays, each a file; (single): if each container were the only one of its file\n\
          # one value: head parsed; lookup, CRC32C of the encoded piece, decoding; every decode is compared with the source\n",
         args.run.runs,
         sizes::show(args.size as f64),

@@ -7,6 +7,7 @@ use super::subject::{FieldsSubject, SubjectKind, automatic_hint, automatic_model
 use super::whole;
 use crate::fail::{Context, Failure, Result};
 use crate::report::{Spread, Values};
+use forebay_codec::CodecHint;
 use forebay_codec::choose::CodecChooser;
 use forebay_codec::container::PIECE_LEN;
 use forebay_codec::{Codec as _, EncodedContainer, OpenedContainer};
@@ -80,11 +81,12 @@ impl<'a> FieldsRound<'a> {
         let largest = pairs.map(|(s, e)| e.stored_len() as f64 / s.raw.len() as f64);
         let mut values = speeds(raw, stored as f64, encode, decode);
         values.push(("expansion", "ratio", largest.fold(0.0, f64::max)));
-        let choosing = match subject.kind {
-            SubjectKind::Automatic => Some(choosing_share(sources)?),
-            _ => None,
-        };
-        values.extend(choosing.map(|share| ("choosing_share", "ratio", share)));
+        if subject.kind == SubjectKind::Automatic {
+            let share = sampling_share(sources, |source| source.at == 0)?;
+            values.push(("sampling_share", "ratio", share));
+            let share = sampling_share(sources, |_| true)?;
+            values.push(("single_container_sampling_share", "ratio", share));
+        }
         let times = ValueStore::new(sources, encoded)?.read_values(seed)?;
         values.push(("one_value_ns", "ns", quantile(&times, 0.5)));
         values.push(("one_value_p99_ns", "ns", quantile(&times, 0.99)));
@@ -122,15 +124,21 @@ impl<'a> FieldsRound<'a> {
     }
 }
 
-/// What choosing for each container adds to encoding it, if it is the only one of its file.
-fn choosing_share(sources: &[SourceContainer]) -> Result<f64> {
+/// What choosing adds to the time of encoding, if a file begins with each container for which `begins_file` holds.
+fn sampling_share(
+    sources: &[SourceContainer],
+    begins_file: impl Fn(&SourceContainer) -> bool,
+) -> Result<f64> {
     let mut out = EncodedContainer::new();
     let mut choices = Vec::new();
     let both = median_pass(|| {
         choices.clear();
         let start = Instant::now();
+        let mut chooser = CodecChooser::new(CodecHint::default());
         for source in sources {
-            let mut chooser = CodecChooser::new(automatic_hint(&source.layout));
+            if begins_file(source) {
+                chooser = CodecChooser::new(automatic_hint(&source.layout));
+            }
             let (choice, _) = chooser.encode(source.at, source.raw, automatic_model, &mut out)?;
             choices.push(choice);
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// The head.
 pub fn head() -> String {
     format!(
-        "{:<30} {:<20} {:>8} {:>22} {:>22} {:>22} {:>8} {:>10} {:>9}\n",
+        "{:<30} {:<20} {:>8} {:>22} {:>22} {:>22} {:>8} {:>10} {:>9} {:>9}\n",
         "case",
         "subject",
         "ratio",
@@ -14,7 +14,8 @@ pub fn head() -> String {
         "one value ns",
         "p99 ns",
         "expansion",
-        "choosing"
+        "sampling",
+        "(single)"
     )
 }
 
@@ -36,14 +37,15 @@ pub fn rows(report: &Report, case: &str) -> String {
         };
         let _ = writeln!(
             out,
-            "{case:<30} {subject:<20} {:>8} {:>22} {:>22} {:>22} {:>8} {:>10} {:>9}",
+            "{case:<30} {subject:<20} {:>8} {:>22} {:>22} {:>22} {:>8} {:>10} {:>9} {:>9}",
             median("ratio", 3),
             spread("encode_bytes_per_s", 1e6),
             spread("decode_bytes_per_s", 1e6),
             spread("one_value_ns", 1.0),
             median("one_value_p99_ns", 0),
             median("expansion", 5),
-            median("choosing_share", 3),
+            median("sampling_share", 3),
+            median("single_container_sampling_share", 3),
         );
     }
     out

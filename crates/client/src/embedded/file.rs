@@ -52,10 +52,10 @@ impl EmbeddedFile {
         self.delegate.read(self.handle, offset, len)
     }
 
-    /// Where the bytes of a read lie: see [`Delegate::locate_read`].
-    pub(crate) fn locate(&self, offset: u64, len: u32, most: usize) -> Result<Option<DirectRead>> {
+    /// Where the bytes of some ranges lie: see [`Delegate::locate_ranges`].
+    pub(crate) fn locate(&self, ranges: &[Range<u64>], most: usize) -> Result<Option<DirectRead>> {
         self.delegate.kernel_pages.write_back_dirty(self.fid);
-        self.delegate.locate_read(self.handle, offset, len, most)
+        self.delegate.locate_ranges(self.handle, ranges, most)
     }
 
     /// A program has made so many reads itself.

@@ -8,7 +8,7 @@
 //! Invariant: to ask for a window is tried less often the less its answers are used (`LocateBackoff`).
 use super::error::CallError;
 use super::located_windows::{LocatedWindow, LocatedWindows};
-use super::request::{FileRequest, MAX_LOCATED_BYTES, Request};
+use super::request::{FileRequest, MAX_LOCATED_BYTES, Request, StridedRecords};
 use super::session::LinkSession;
 use forebay_server::delegate::ChangeMark;
 use std::sync::Arc;
@@ -157,6 +157,33 @@ impl DirectReader {
         }
     }
 
+    /// Reads records, one behind the other, if all of them can be read directly, in long runs: each writer's records lie together, so those of
+    /// a reader with the stride of a writer do too.
+    ///
+    /// # Errors
+    /// As an ordinary read.
+    pub fn read_records(
+        &self,
+        session: &LinkSession,
+        file: u64,
+        into: &mut [u8],
+        records: StridedRecords,
+    ) -> Result<DirectReadOutcome, CallError> {
+        let max_runs = 1 + into.len() / MIN_RUN_BYTES;
+        let Some(window) = self.ask_records(session, file, records, max_runs)? else {
+            return Ok(DirectReadOutcome::default());
+        };
+        let Some(len) = self.read_from(session, file, &window, 0, into) else {
+            self.exact.extend();
+            return Ok(DirectReadOutcome::default());
+        };
+        Ok(DirectReadOutcome {
+            len,
+            ends: window.has_end(),
+            mark: window.mark(),
+        })
+    }
+
     /// A window of these bytes alone, which is not kept.
     fn ask_exactly(
         &self,
@@ -166,10 +193,22 @@ impl DirectReader {
         len: usize,
         max_runs: usize,
     ) -> Result<Option<Arc<LocatedWindow>>, CallError> {
+        let len = u32::try_from(len).map_or(MAX_LOCATED_BYTES, |len| len.min(MAX_LOCATED_BYTES));
+        self.ask_records(session, file, StridedRecords::one(offset, len), max_runs)
+    }
+
+    /// A window of these records alone, which is not kept.
+    fn ask_records(
+        &self,
+        session: &LinkSession,
+        file: u64,
+        records: StridedRecords,
+        max_runs: usize,
+    ) -> Result<Option<Arc<LocatedWindow>>, CallError> {
         if self.exact.holds_back() {
             return Ok(None);
         }
-        let window = LocatedWindow::ask(session, file, offset, len, max_runs as u32)?;
+        let window = LocatedWindow::ask(session, file, records, max_runs as u32)?;
         match window {
             Some(_) => self.exact.next.store(0, Relaxed),
             None => self.exact.extend(),

@@ -159,14 +159,21 @@ fn requests() -> Vec<Request<'static>> {
         },
         FileRequest::TestLock(lock),
         FileRequest::Locate {
-            offset: 0,
-            len: 1 << 20,
+            records: StridedRecords::one(0, 1 << 20),
             most: 33,
         },
         FileRequest::Locate {
-            offset: u64::MAX - 1,
-            len: u32::MAX,
+            records: StridedRecords::one(u64::MAX - 1, u32::MAX),
             most: u32::MAX,
+        },
+        FileRequest::Locate {
+            records: StridedRecords {
+                start: 0,
+                len: 4096,
+                stride: 16384,
+                count: 64,
+            },
+            most: 3,
         },
         FileRequest::CountReads {
             reads: 3,

@@ -9,7 +9,7 @@
 //! - After `end` none is kept.
 use super::connection::BulkTransfer;
 use super::error::CallError;
-use super::request::{FileRequest, MAX_LOCATED_BYTES, MAX_LOCATED_RUNS, Request};
+use super::request::{FileRequest, MAX_LOCATED_BYTES, MAX_LOCATED_RUNS, Request, StridedRecords};
 use super::session::LinkSession;
 use forebay_server::delegate::DirectRead;
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ const MAX_WINDOWS: usize = 128;
 
 /// See the head of this file.
 pub(super) struct LocatedWindow {
-    /// Offset in the file of its first byte.
+    /// Offset in the file of its first byte; zero if it is of several records, which it has one behind the other.
     start: u64,
     /// Bytes that were asked for: those located are fewer only at the end of the file.
     asked: u32,
@@ -33,26 +33,28 @@ pub(super) struct LocatedWindow {
 }
 
 impl LocatedWindow {
-    /// Asks where some bytes lie. `None`: they cannot be read directly, or are in more than `most` runs, or the answer's numbers do not fit, or it
-    /// cannot be told for some of them: then an ordinary read tells what is the matter.
+    /// Asks where the bytes of records lie. `None`: they cannot be read directly, or are in more than `most` runs, or the answer's numbers do not
+    /// fit, or it cannot be told for some of them: then an ordinary read tells what is the matter.
     ///
     /// # Errors
     /// As any call; not for damage.
     pub fn ask(
         session: &LinkSession,
         file: u64,
-        offset: u64,
-        len: usize,
+        records: StridedRecords,
         most: u32,
     ) -> Result<Option<Arc<LocatedWindow>>, CallError> {
-        let len = u32::try_from(len).map_or(MAX_LOCATED_BYTES, |len| len.min(MAX_LOCATED_BYTES));
-        let request = Request::File(file, FileRequest::Locate { offset, len, most });
+        let request = Request::File(file, FileRequest::Locate { records, most });
         let located = match session.call_on_file(&request, BulkTransfer::None) {
             Ok((located, _)) => located,
             Err(CallError::Service(_)) => None,
             Err(error) => return Err(error),
         };
-        let window = located.and_then(|located| LocatedWindow::of(offset, len, most, located));
+        let (start, asked) = match records.count {
+            1 => (records.start, records.len),
+            _ => (0, records.bytes() as u32),
+        };
+        let window = located.and_then(|located| LocatedWindow::of(start, asked, most, located));
         Ok(window.map(Arc::new))
     }
 
@@ -195,8 +197,8 @@ impl LocatedWindows {
         offset: u64,
     ) -> Result<(Option<Arc<LocatedWindow>>, Option<u32>), CallError> {
         let start = offset - offset % u64::from(MAX_LOCATED_BYTES);
-        let len = MAX_LOCATED_BYTES as usize;
-        let window = LocatedWindow::ask(session, file, start, len, MAX_LOCATED_RUNS)?;
+        let records = StridedRecords::one(start, MAX_LOCATED_BYTES);
+        let window = LocatedWindow::ask(session, file, records, MAX_LOCATED_RUNS)?;
         let keeps =
             |window: &&Arc<LocatedWindow>| window.mark().is_some() && session.has_change_counters();
         let evicted = match window.as_ref().filter(keeps) {

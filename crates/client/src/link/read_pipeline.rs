@@ -55,15 +55,19 @@ impl ReadPipeline {
             self.ahead.back_off();
             return Ok(None);
         }
-        if records.count > 1 && into.len() >= MIN_DIRECT_RECORD && direct.is_ready() {
-            return Ok(None);
-        }
         let sent = sent.filter(|(sent, _)| sent.continues(&records));
         let mut received = sent.and_then(|sent| self.receive(session, sent));
         let mut by_server = true;
         if received.is_none() {
             received = self.read_directly(session, file, direct, records)?;
             by_server = received.is_none();
+        }
+        if received.is_none()
+            && records.count > 1
+            && into.len() >= MIN_DIRECT_RECORD
+            && direct.is_ready()
+        {
+            return Ok(None);
         }
         let reply = match received {
             Some(reply) => reply,
@@ -113,7 +117,7 @@ impl ReadPipeline {
         self.counted = kept;
     }
 
-    /// Records in a row that this process can read itself.
+    /// Records that this process can read itself.
     fn read_directly(
         &mut self,
         session: &LinkSession,
@@ -121,11 +125,11 @@ impl ReadPipeline {
         direct: &DirectReader,
         records: StridedRecords,
     ) -> Result<Option<ReceivedRecords>, CallError> {
-        if records.count > 1 {
-            return Ok(None);
-        }
         let buffer = self.ahead.buffer(&records);
-        let read = direct.read_large(session, file, buffer, records.start)?;
+        let read = match records.count {
+            1 => direct.read_large(session, file, buffer, records.start)?,
+            _ => direct.read_records(session, file, buffer, records)?,
+        };
         let is_whole = read.ends || read.len == records.bytes();
         Ok(is_whole.then_some((records, read.mark, read.len)))
     }

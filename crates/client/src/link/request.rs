@@ -211,9 +211,9 @@ pub(crate) enum FileRequest {
     TestLock(FileLock),
     /// Commits and closes. Replies `()`; the file is closed also if that fails.
     Close,
-    /// Replies `Option<DirectRead>`: where the bytes of a read lie. `None`: not all can be read directly, or they are in more than so many
-    /// runs.
-    Locate { offset: u64, len: u32, most: u32 },
+    /// Replies `Option<DirectRead>`: where the bytes of records lie, which are read one behind the other. `None`: not all can be read directly,
+    /// or they are in more than so many runs.
+    Locate { records: StridedRecords, most: u32 },
     /// The process has read so much itself. Replies `()`.
     CountReads { reads: u64, bytes: u64 },
 }
@@ -239,6 +239,16 @@ pub(crate) struct StridedRecords {
 }
 
 impl StridedRecords {
+    /// One record.
+    pub fn one(start: u64, len: u32) -> StridedRecords {
+        StridedRecords {
+            start,
+            len,
+            stride: len.into(),
+            count: 1,
+        }
+    }
+
     /// Of all of them.
     pub fn bytes(&self) -> usize {
         (self.len as usize).saturating_mul(self.count as usize)

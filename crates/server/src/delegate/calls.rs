@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Of a directory: what is made in it takes its group.
 const SETGID: u32 = 0o2000;
 /// Pieces that ranges read ahead may have in all, about: for more of them fewer ranges are read.
-const MAX_AHEAD_PIECES: usize = 4096;
+pub(super) const MAX_AHEAD_PIECES: usize = 4096;
 /// Bytes copied at a time.
 const COPY_STEP: u64 = 1 << 20;
 /// Bytes copied in one call; the caller asks again for the rest.

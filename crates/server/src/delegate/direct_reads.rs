@@ -5,14 +5,17 @@
 //! several answers, as an ordinary one over the link takes several calls). What was moved or freed since, the reader finds out, and
 //! makes an ordinary read.
 use super::ChangeMark;
+use super::calls::MAX_AHEAD_PIECES;
 use super::Delegate;
 use super::handles::Handle;
-use super::intervals::ByteSource;
+use super::intervals::{ByteSource, ReadPlan};
 use super::open_file::FetchedExtents;
+use super::runs::runs;
 use crate::Result;
 use forebay_data::StoredRun;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
+use std::ops::Range;
 
 /// Reads, and bytes, that a program may report at once: more than it can read in between.
 const MAX_REPORTED: u64 = 1 << 40;
@@ -29,16 +32,15 @@ pub struct DirectRead {
 }
 
 impl Delegate {
-    /// Where the bytes of a read lie, if the program itself can make it: if all of them are raw in this member's segment files, in `most` runs
-    /// at most.
+    /// Where the bytes of some ranges lie, in order and none overlapping the next, that are read one behind the other; if the program itself
+    /// can read them: if all are raw in this member's segment files, in `most` runs at most.
     ///
     /// # Errors
     /// As [`read`](Delegate::read).
-    pub fn locate_read(
+    pub fn locate_ranges(
         &self,
         handle: Handle,
-        offset: u64,
-        len: u32,
+        ranges: &[Range<u64>],
         most: usize,
     ) -> Result<Option<DirectRead>> {
         let _at = self.ctx.counters.begin();
@@ -46,45 +48,60 @@ impl Delegate {
         if self.ctx.posix {
             self.ctx.refresh(&open.file)?;
         }
-        let (mark, generation, range) = {
+        let (mark, generation, size) = {
             let state = open.file.state.lock();
-            let end = offset.saturating_add(u64::from(len)).min(state.size());
-            let mark = self.read_mark(&state);
-            (mark, state.attr.generation, offset.min(end)..end)
+            (self.read_mark(&state), state.attr.generation, state.size())
         };
-        let len = (range.end - range.start) as u32;
-        let mut runs = Vec::new();
-        if !range.is_empty() {
-            let mut asked = FetchedExtents::default();
+        let mut asked = FetchedExtents::default();
+        let (mut pieces, mut len) = (Vec::new(), 0);
+        for range in ranges {
+            let range = range.start..range.end.min(size);
+            if range.is_empty() {
+                break;
+            }
+            let left = MAX_AHEAD_PIECES.saturating_sub(pieces.len()).max(1);
             let planned =
-                (self.reader).plan_step(&open.file, range.clone(), generation, most, &mut asked);
-            // The file changes just now, or its pieces are small: an ordinary read sees to that.
-            let Some(plan) = planned.ok().filter(|plan| plan.until == range.end) else {
+                (self.reader).plan_step(&open.file, range.clone(), generation, left, &mut asked);
+            // The file changes just now, or its pieces are many: an ordinary read sees to that.
+            let is_whole = |plan: &ReadPlan| plan.until == range.end && plan.found.len() <= left;
+            let Some(plan) = planned.ok().filter(is_whole) else {
                 return Ok(None);
             };
-            for (part, source) in plan.found {
-                let ByteSource::Log { member, log, addr } = source else {
-                    continue;
-                };
-                let end = addr.checked_add(part.end - part.start);
-                let Some(end) = end.filter(|_| member == self.ctx.member()) else {
-                    return Ok(None);
-                };
-                let left = most - runs.len();
+            pieces.extend(plan.placed(range.start, len));
+            len += range.end - range.start;
+            asked.pieces.clear();
+        }
+        let runs = self.locate_pieces(&pieces, len, most);
+        let len = len as u32;
+        Ok(runs.map(|runs| DirectRead { len, runs, mark }))
+    }
+
+    /// Where these pieces of something of `len` bytes lie. `None`: not all can be read directly, or are in more than `most` runs.
+    fn locate_pieces(
+        &self,
+        pieces: &[(Range<u64>, ByteSource)],
+        len: u64,
+        most: usize,
+    ) -> Option<Vec<(u32, StoredRun)>> {
+        let mut located = Vec::new();
+        for run in runs(pieces, &(0..len)) {
+            if run.member != self.ctx.member() {
+                return None;
+            }
+            for (place, log, addr) in run.places() {
+                let end = addr.checked_add(place.len() as u64)?;
+                let left = most - located.len();
                 // An ordinary read of the damaged bytes tells of damage.
                 let stored = self.ctx.node.data.locate(log, addr..end, left);
-                let Some(stored) = stored.ok().flatten() else {
-                    return Ok(None);
-                };
-                let mut at = (part.start - range.start) as u32;
-                for run in stored {
+                let mut at = place.start as u32;
+                for run in stored.ok().flatten()? {
                     let place = at;
                     at += run.len;
-                    runs.push((place, run));
+                    located.push((place, run));
                 }
             }
         }
-        Ok(Some(DirectRead { len, runs, mark }))
+        Some(located)
     }
 
     /// A program has made so many reads itself, of so many bytes in all.

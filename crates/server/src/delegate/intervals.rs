@@ -122,6 +122,17 @@ impl ReadPlan {
             missing: std::iter::once(range).collect(),
         }
     }
+
+    /// What is known, moved so that the file's offset `start` is at `place`.
+    pub fn placed(
+        self,
+        start: u64,
+        place: u64,
+    ) -> impl Iterator<Item = (Range<u64>, ByteSource)> {
+        let at = move |offset: u64| place + (offset - start);
+        let found = self.found.into_iter();
+        found.map(move |(part, source)| (at(part.start)..at(part.end), source))
+    }
 }
 
 /// What the layers say of `range`, upper layers first, added to a plan that ends where `range` begins; what no layer knows is missing.

@@ -130,9 +130,7 @@ impl LayerReader {
             while at < range.end {
                 let plan = self.plan_step(file, at..range.end, generation, most, &mut asked)?;
                 at = plan.until;
-                let place = |at: u64| len + (at - range.start);
-                let found = plan.found.into_iter();
-                pieces.extend(found.map(|(p, source)| (place(p.start)..place(p.end), source)));
+                pieces.extend(plan.placed(range.start, len));
                 asked.pieces.clear();
             }
             len += range.end - range.start;

@@ -15,7 +15,7 @@ use crate::link::wire::{MAX_INLINE_BYTES, SHARED_BYTES, Secret};
 use crate::team::EmbeddedTeam;
 use crate::{OpenOptions, TeamSpec};
 use bytes::Bytes;
-use forebay_server::delegate::{ChangeMark, Fallocate, SeekTarget};
+use forebay_server::delegate::{ChangeMark, DirectRead, Fallocate, SeekTarget};
 use forebay_server::superblock::random_id;
 use forebay_server::{Attr, Caller, Delegate, Error, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -439,12 +439,9 @@ impl Session {
             }
             FileRequest::Unlock { space, range } => ServedReply::of(&file.unlock(space, range)),
             FileRequest::TestLock(lock) => ServedReply::of(&file.test_lock(&lock, self.process)),
-            FileRequest::Locate { len, .. } if len > MAX_LOCATED_BYTES => {
-                ServedReply::of(&Err::<(), _>(Errno::INVAL.into()))
-            }
-            FileRequest::Locate { offset, len, most } => {
+            FileRequest::Locate { records, most } => {
                 let most = most.min(MAX_LOCATED_RUNS) as usize;
-                ServedReply::of(&file.locate(offset, len, most))
+                ServedReply::of(&locate(file, &records, most))
             }
             FileRequest::CountReads { reads, bytes } => {
                 file.count_reads(reads, bytes);
@@ -549,6 +546,18 @@ fn read_ahead(
     }
     let (bytes, mark) = file.read_ahead(&records.ranges().ok_or(Errno::INVAL)?)?;
     Ok((reply_bytes(bytes, shared)?, mark))
+}
+
+/// Where the bytes of records lie.
+fn locate(
+    file: &EmbeddedFile,
+    records: &StridedRecords,
+    most: usize,
+) -> Result<Option<DirectRead>> {
+    if records.bytes() > MAX_LOCATED_BYTES as usize {
+        return Err(Errno::INVAL.into());
+    }
+    file.locate(&records.ranges().ok_or(Errno::INVAL)?, most)
 }
 
 /// What one call may read.
