@@ -345,7 +345,7 @@ fn long_head(received: ReceivedPacket) -> Result<Vec<u8>, LinkError> {
     let descriptor = descriptor.ok_or(LinkError::Unreadable("a reply without its memory"))?;
     let fits = |len| len <= MAX_LONG_HEAD_BYTES as u64;
     let shared = SharedBuffer::received(descriptor, fits).map_err(LinkError::Local)?;
-    let mut head = vec![0; shared.len().map_err(LinkError::Local)? as usize];
+    let mut head = vec![0; shared.len()];
     shared.read(&mut head).map_err(LinkError::Local)?;
     Ok(head)
 }
