@@ -130,6 +130,67 @@ fn the_server_reads_few_of_many_short_reads_in_no_order_or_in_a_row() {
     world.stop_and_check();
 }
 
+/// Writes records of 4 KiB of `content` as so many writers do that take turns in the file, each all of its own.
+fn write_strided(client: &Client, path: &str, content: &[u8], writers: usize) {
+    for writer in 0..writers {
+        let records = content.chunks(4096).enumerate().skip(writer);
+        let records = records.step_by(writers);
+        let parts: Vec<_> = records.map(|(n, bytes)| (n as u64 * 4096, bytes)).collect();
+        write_committed(client, path, &parts);
+    }
+}
+
+#[test]
+fn records_with_the_stride_of_their_writers_are_read_together() {
+    let (world, by_server) = counted(1);
+    // The last record is shorter.
+    let content = seeded_bytes(12, (8 << 20) + 5000);
+    write_strided(&world.clients[0], "/f", &content, 4);
+    let mut record = vec![0; 4096];
+    for writer in 0..4 {
+        let file = world.clients[0].open("/f").unwrap();
+        let before = by_server.load(Relaxed);
+        for at in (writer..).step_by(4).map(|n| n * 4096) {
+            record.fill(0xEE);
+            let came = file.read_at(&mut record, at as u64).unwrap();
+            let expected = content.get(at..).unwrap_or_default();
+            let expected = &expected[..expected.len().min(4096)];
+            assert!(record[..came] == *expected, "at {at}");
+            if expected.is_empty() {
+                break;
+            }
+        }
+        let read = by_server.load(Relaxed) - before;
+        assert!(read <= 64 << 10, "{read} bytes");
+    }
+    world.stop_and_check();
+}
+
+#[test]
+fn of_records_that_are_read_together_a_damaged_one_alone_is_an_error() {
+    let (world, _) = counted(1);
+    let content = seeded_bytes(13, 8 << 20);
+    write_strided(&world.clients[0], "/f", &content, 4);
+    let damaged = 4 * 301 + 2;
+    world.damage(&content[damaged * 4096..][..64]);
+    let mut record = vec![0; 4096];
+    for writer in 0..4 {
+        let file = world.clients[0].open("/f").unwrap();
+        for n in (writer..2048).step_by(4) {
+            let at = n * 4096;
+            let read = file.read_at(&mut record, at as u64);
+            match n == damaged {
+                true => assert_eq!(read.unwrap_err().errno(), Errno::IO),
+                false => assert!(
+                    read.is_ok() && record == content[at..][..4096],
+                    "record {n}"
+                ),
+            }
+        }
+    }
+    world.stop();
+}
+
 /// Every block says which write it is of; short reads in no order, which know where the bytes lay, never return one that was replaced before.
 #[test]
 fn short_reads_beside_writes_are_never_of_an_earlier_moment() {

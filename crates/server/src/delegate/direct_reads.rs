@@ -5,8 +5,8 @@
 //! several answers, as an ordinary one over the link takes several calls). What was moved or freed since, the reader finds out, and
 //! makes an ordinary read.
 use super::ChangeMark;
-use super::calls::MAX_AHEAD_PIECES;
 use super::Delegate;
+use super::calls::MAX_AHEAD_PIECES;
 use super::handles::Handle;
 use super::intervals::{ByteSource, ReadPlan};
 use super::open_file::FetchedExtents;

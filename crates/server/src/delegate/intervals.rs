@@ -124,11 +124,7 @@ impl ReadPlan {
     }
 
     /// What is known, moved so that the file's offset `start` is at `place`.
-    pub fn placed(
-        self,
-        start: u64,
-        place: u64,
-    ) -> impl Iterator<Item = (Range<u64>, ByteSource)> {
+    pub fn placed(self, start: u64, place: u64) -> impl Iterator<Item = (Range<u64>, ByteSource)> {
         let at = move |offset: u64| place + (offset - start);
         let found = self.found.into_iter();
         found.map(move |(part, source)| (at(part.start)..at(part.end), source))
