@@ -3,13 +3,18 @@
 //! Both copy into and out of it, and never look at a byte in it twice. So what one end changes meanwhile can only make the bytes of
 //! that call wrong. Mapped, a copy takes half of the time of a system call's, which looks up each page.
 //!
-//! Invariant: the mapping is as long as the memfd, which is sealed against being shortened: so every byte of it can be touched.
+//! Invariant: every byte of the mapping can be touched. It is as long as the memfd, which is sealed against being shortened. Where the
+//! other end punches a hole, the kernel puts zeros: room in ordinary memory was reserved for all of it when it got its length. Huge
+//! pages are refused, for they can run out.
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::retry_on_intr;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::ptr::NonNull;
+
+/// The file system of a memfd without huge pages (`linux/magic.h`).
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -46,11 +51,12 @@ impl SharedBuffer {
         Ok(shared)
     }
 
-    /// One that came from the other end. `InvalidData` if it is not sealed, or has not the length that `fits`.
+    /// One that came from the other end. `InvalidData` if it is not sealed, is of huge pages, or has not the length that `fits`.
     pub fn received(memory: OwnedFd, fits: impl Fn(u64) -> bool) -> io::Result<SharedBuffer> {
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "no sealed memory");
         let seals = rustix::fs::fcntl_get_seals(&memory).map_err(|_| wrong())?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        let is_ordinary = rustix::fs::fstatfs(&memory)?.f_type == TMPFS_MAGIC;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) || !is_ordinary {
             return Err(wrong());
         }
         let len = u64::try_from(rustix::fs::fstat(&memory)?.st_size).map_err(|_| wrong())?;
@@ -113,5 +119,47 @@ impl Drop for SharedBuffer {
 impl AsFd for SharedBuffer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_end_writes_the_other_reads() {
+        let ours = SharedBuffer::of(&[7; 10_000]).unwrap();
+        let descriptor = ours.as_fd().try_clone_to_owned().unwrap();
+        let theirs = SharedBuffer::received(descriptor, |len| len == 10_000).unwrap();
+        theirs.write(&[9; 5000]).unwrap();
+        let mut bytes = vec![0; 10_000];
+        ours.read(&mut bytes).unwrap();
+        assert!(bytes[..5000] == [9; 5000] && bytes[5000..] == [7; 5000]);
+        assert!(ours.read(&mut [0; 10_001]).is_err());
+        assert!(ours.write(&[0; 10_001]).is_err());
+    }
+
+    #[test]
+    fn a_hole_that_the_other_end_punches_is_zeros() {
+        let ours = SharedBuffer::of(&[7; 1 << 20]).unwrap();
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&ours, flags, 4096, 1 << 19).unwrap();
+        let mut bytes = vec![1; 1 << 20];
+        ours.read(&mut bytes).unwrap();
+        assert!(bytes[4096..][..1 << 19].iter().all(|byte| *byte == 0));
+        ours.write(&bytes).unwrap();
+    }
+
+    #[test]
+    fn memory_that_could_be_shortened_or_has_another_length_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("unsealed", flags).unwrap();
+        rustix::fs::ftruncate(&memory, 4096).unwrap();
+        assert!(SharedBuffer::received(memory, |_| true).is_err());
+        let descriptor = SharedBuffer::new(4096).unwrap().memory.try_clone().unwrap();
+        assert!(SharedBuffer::received(descriptor, |len| len == 8192).is_err());
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        assert!(SharedBuffer::received(file.into(), |_| true).is_err());
     }
 }
