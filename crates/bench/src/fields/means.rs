@@ -7,7 +7,8 @@ pub fn geometric_mean(numbers: &[f64]) -> f64 {
     (logarithms / numbers.len() as f64).exp()
 }
 
-/// Of each round a subject's means over arrays: geometric ones, but the largest `expansion`. Only of metrics that all arrays have.
+/// Of each round a subject's means over arrays: geometric ones, but the largest `expansion`, and of shares of a time what they add to the
+/// mean of that time. Only of metrics that all arrays have.
 pub fn of_subject(report: &Report, arrays: &[&'static str], subject: &str) -> Vec<Values> {
     let mut rounds: Vec<Values> = Vec::new();
     let metrics = arrays.first().map(|first| report.metrics(first));
@@ -24,6 +25,10 @@ pub fn of_subject(report: &Report, arrays: &[&'static str], subject: &str) -> Ve
             let found: Vec<f64> = series.iter().map(|values| values[round]).collect();
             let mean = match metric {
                 "expansion" => found.iter().copied().fold(0.0, f64::max),
+                share if share.ends_with("_share") => {
+                    let factors: Vec<f64> = found.iter().map(|share| 1.0 + share).collect();
+                    geometric_mean(&factors) - 1.0
+                }
                 _ => geometric_mean(&found),
             };
             means.push((metric, unit, mean));

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const MIN_SECONDS: f64 = 0.03;
 /// And are at least so many.
 const MIN_PASSES: usize = 2;
+/// Times that choosing is measured at least.
+const MIN_SHARES: usize = 9;
 /// Values that are read one by one.
 const VALUES: usize = 20_000;
 /// The level of whole arrays.
@@ -124,35 +126,33 @@ impl<'a> FieldsRound<'a> {
     }
 }
 
-/// What choosing adds to the time of encoding, if a file begins with each container for which `begins_file` holds.
+/// What choosing adds to the time of encoding, if a file begins with each container for which `begins_file` holds. Each container is encoded
+/// with choosing and without, one after the other, so that what the machine does meanwhile is in both.
 fn sampling_share(
     sources: &[SourceContainer],
     begins_file: impl Fn(&SourceContainer) -> bool,
 ) -> Result<f64> {
     let mut out = EncodedContainer::new();
-    let mut choices = Vec::new();
-    let both = median_pass(|| {
-        choices.clear();
-        let start = Instant::now();
+    let (mut shares, mut all) = (Vec::new(), 0.0);
+    while shares.len() < MIN_SHARES || all < MIN_SECONDS {
         let mut chooser = CodecChooser::new(CodecHint::default());
+        let (mut with, mut without) = (0.0, 0.0);
         for source in sources {
             if begins_file(source) {
                 chooser = CodecChooser::new(automatic_hint(&source.layout));
             }
+            let start = Instant::now();
             let (choice, _) = chooser.encode(source.at, source.raw, automatic_model, &mut out)?;
-            choices.push(choice);
-        }
-        Ok(start.elapsed())
-    })?;
-    let encoding = median_pass(|| {
-        let start = Instant::now();
-        for (source, choice) in sources.iter().zip(&choices) {
+            with += start.elapsed().as_secs_f64();
+            let start = Instant::now();
             choice.codec.encode(&choice.layout, source.raw, &mut out)?;
+            without += start.elapsed().as_secs_f64();
         }
-        Ok(start.elapsed())
-    })?;
+        shares.push(with / without - 1.0);
+        all += with + without;
+    }
     // Noise may make it less than nothing.
-    Ok((both / encoding - 1.0).max(1e-4))
+    Ok(Spread::of(&shares).median.max(0.0))
 }
 
 fn speeds(raw: f64, stored: f64, encode: f64, decode: f64) -> Values {

@@ -13,7 +13,8 @@
 //!
 //! Not tried: Pcodec (what it saves beyond [`FieldCodec`] does not pay for its time); Zstandard on numbers in which LZ4 finds no
 //! repetition; and Zstandard where [`FieldCodec`] takes less than 0.7 of the bytes that LZ4 takes, for on numbers it is
-//! seldom that much shorter than LZ4, and its trial takes as long as encoding a tenth of the container. A hint
+//! seldom that much shorter than LZ4, and its trial takes as long as encoding a tenth of the container; for that, it is tried on half of
+//! the sample first. A hint
 //! names the codec, or parts of the layout; what it leaves open is sampled.
 mod chooser;
 mod guess;
@@ -36,7 +37,7 @@ const VALUE_SLOT_BITS: u32 = 13;
 const SAMPLED_PIECES: usize = 4;
 /// One of so many pieces is sampled.
 const SAMPLED: usize = 32;
-/// Pieces of the sample that are looked at for repetitions if numbers are likely.
+/// Pieces of the sample that are looked at first.
 const QUICK_PIECES: usize = 2;
 /// What a byte of likely numbers is expected to become, at most, for [`FieldCodec`] to be taken without a trial: where it is more, bytes
 /// may be no numbers, or those of many interleaved arrays.
@@ -49,6 +50,8 @@ const REPEATING_RATIO: f64 = 0.6;
 const POORLY_PREDICTED: f64 = 0.7;
 /// The bytes of [`FieldCodec`] by those of LZ4 below which Zstandard is not tried.
 const CLEARLY_NUMBERS: f64 = 0.7;
+/// The cost of a codec's first pieces, by the best so far, from which on the rest of the sample is not tried.
+const FAR_BEHIND: f64 = 1.1;
 /// What must be gained for a container not to stay raw.
 const LEAST_GAIN: f64 = 0.01;
 /// The level of Zstandard.
@@ -324,10 +327,10 @@ fn choose_with(
             let is_worth = |by_lz4: f64| numbers > CLEARLY_NUMBERS * by_lz4;
             // Where neither finds anything there is nothing, or text with few repetitions.
             if repeats < NOTHING_REPEATS && is_worth(repeats) || numbers > 0.95 {
-                trial.run(zstd(false));
+                trial.run_if_close(zstd(false));
             }
             if may_repeat && is_worth(shuffled) {
-                trial.run(zstd(true));
+                trial.run_if_close(zstd(true));
             }
         }
     }
@@ -405,6 +408,18 @@ impl ChoiceTrial<'_> {
         let ratio = self.sample_ratio(codec, self.sample.len());
         self.take(codec, ratio);
         ratio
+    }
+
+    /// Encodes the sample, unless its first pieces show that the codec is far behind the best so far.
+    fn run_if_close(&mut self, codec: AnyCodec) {
+        let len = QUICK_PIECES * PIECE_LEN;
+        if len < self.sample.len() {
+            let ratio = self.sample_ratio(codec, len);
+            if self.model.cost(codec.id(), ratio) > FAR_BEHIND * self.cost {
+                return;
+            }
+        }
+        self.run(codec);
     }
 
     /// The ratio of the first bytes of the sample. Without the head: a container has it once, too, and is much longer.
