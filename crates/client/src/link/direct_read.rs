@@ -1,5 +1,5 @@
-//! Reads that this process makes itself, out of the server's segment files (`forebay_server::delegate::DirectRead`): large ones, and short
-//! ones at random places.
+//! Reads that this process makes itself, out of the server's segment files (`forebay_server::delegate::DirectRead`): large ones, short
+//! ones at random places, and records with a stride, many at once.
 //!
 //! It asks where the bytes of a window of the file lie (`located_windows`), and reads and verifies them there: they are copied once, and
 //! the server computes nothing. If the bytes are not there any more, or damaged, the ordinary read that follows finds out what is the
@@ -66,7 +66,7 @@ pub(super) struct DirectReader {
     windows: LocatedWindows,
     /// Of whole windows.
     backoff: LocateBackoff,
-    /// Of the bytes of one large read.
+    /// Of the bytes of one large read, or of the records that are read ahead.
     exact: LocateBackoff,
     /// Short reads at random places, of which nothing was known.
     random: AtomicU32,
@@ -157,31 +157,43 @@ impl DirectReader {
         }
     }
 
-    /// Reads records, one behind the other, if all of them can be read directly, in long runs: each writer's records lie together, so those of
-    /// a reader with the stride of a writer do too.
+    /// Where records lie, if they can be read directly, in long runs: each writer's records lie together, so those of a reader with the
+    /// stride of a writer do too.
     ///
     /// # Errors
     /// As an ordinary read.
+    pub fn locate_records(
+        &self,
+        session: &LinkSession,
+        file: u64,
+        records: StridedRecords,
+    ) -> Result<Option<Arc<LocatedWindow>>, CallError> {
+        let max_runs = 1 + records.bytes() / MIN_RUN_BYTES;
+        self.ask_records(session, file, records, max_runs)
+    }
+
+    /// Reads located records, one behind the other.
     pub fn read_records(
         &self,
         session: &LinkSession,
         file: u64,
+        window: &Arc<LocatedWindow>,
         into: &mut [u8],
-        records: StridedRecords,
-    ) -> Result<DirectReadOutcome, CallError> {
-        let max_runs = 1 + into.len() / MIN_RUN_BYTES;
-        let Some(window) = self.ask_records(session, file, records, max_runs)? else {
-            return Ok(DirectReadOutcome::default());
-        };
-        let Some(len) = self.read_from(session, file, &window, 0, into) else {
+    ) -> DirectReadOutcome {
+        let Some(len) = self.read_from(session, file, window, 0, into) else {
             self.exact.extend();
-            return Ok(DirectReadOutcome::default());
+            return DirectReadOutcome::default();
         };
-        Ok(DirectReadOutcome {
+        DirectReadOutcome {
             len,
             ends: window.has_end(),
             mark: window.mark(),
-        })
+        }
+    }
+
+    /// Counts a read that the server made. Whether the next one is the server's too, because direct ones were of no use lately.
+    pub fn leaves_next_to_server(&self) -> bool {
+        self.exact.holds_back()
     }
 
     /// A window of these bytes alone, which is not kept.

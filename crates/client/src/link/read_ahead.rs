@@ -1,4 +1,4 @@
-//! Bytes of an open file that the server sent before they were asked for, and which ones to ask for.
+//! Bytes of an open file that were read before they were asked for, by the server or by this process, and which ones to read next.
 //!
 //! A program that reads small records in a row, or with a stride, would wait for a reply for each. So a request that goes on as the
 //! two before it did asks for the records that follow too, twice as many as the last time. What came is kept, and given out as long as the
@@ -114,6 +114,11 @@ impl ReadAhead {
     pub fn back_off(&mut self) {
         self.window = ReadWindow::default();
         self.backoff = BACKOFF_READS;
+    }
+
+    /// Drops a window for which nothing came.
+    pub fn drop_unfilled(&mut self) {
+        self.window = ReadWindow::default();
     }
 
     /// Memory of the window.

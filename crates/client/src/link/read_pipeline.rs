@@ -11,8 +11,8 @@ use super::session::{LinkSession, SentRead};
 use forebay_server::delegate::ChangeMark;
 use std::sync::Arc;
 
-/// Strided records of this length are read directly where that can be done: shorter ones cost less if many of them come in one reply,
-/// because each direct read verifies a piece of 4 KiB.
+/// Strided records that do not lie together are read directly one by one if they have this length: shorter ones cost less if many of them come
+/// in one reply, because each direct read verifies a piece of 4 KiB.
 const MIN_DIRECT_RECORD: usize = 2048;
 
 /// See the head of this file.
@@ -67,6 +67,8 @@ impl ReadPipeline {
             && into.len() >= MIN_DIRECT_RECORD
             && direct.is_ready()
         {
+            self.ahead.drop_unfilled();
+            self.count_kept(session);
             return Ok(None);
         }
         let reply = match received {
@@ -90,7 +92,7 @@ impl ReadPipeline {
         let first = self.ahead.fill(records, came, mark, into);
         self.count_kept(session);
         // What this process reads itself, it reads when it wants it: the kernel reads ahead.
-        let may_follow = may_grow && by_server;
+        let may_follow = may_grow && by_server && direct.leaves_next_to_server();
         let following = self.ahead.following().filter(|_| may_follow);
         self.next = following.and_then(|records| {
             let request = Request::File(file, FileRequest::ReadAhead(records));
@@ -125,10 +127,15 @@ impl ReadPipeline {
         direct: &DirectReader,
         records: StridedRecords,
     ) -> Result<Option<ReceivedRecords>, CallError> {
-        let buffer = self.ahead.buffer(&records);
-        let read = match records.count {
-            1 => direct.read_large(session, file, buffer, records.start)?,
-            _ => direct.read_records(session, file, buffer, records)?,
+        let read = if records.count == 1 {
+            let buffer = self.ahead.buffer(&records);
+            direct.read_large(session, file, buffer, records.start)?
+        } else {
+            let Some(window) = direct.locate_records(session, file, records)? else {
+                return Ok(None);
+            };
+            let buffer = self.ahead.buffer(&records);
+            direct.read_records(session, file, &window, buffer)
         };
         let is_whole = read.ends || read.len == records.bytes();
         Ok(is_whole.then_some((records, read.mark, read.len)))

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Of a directory: what is made in it takes its group.
 const SETGID: u32 = 0o2000;
-/// Pieces that ranges read ahead may have in all, about: for more of them fewer ranges are read.
+/// Pieces that ranges read ahead may have in all, about: for more of them fewer ranges are read, and no places are told.
 pub(super) const MAX_AHEAD_PIECES: usize = 4096;
 /// Bytes copied at a time.
 const COPY_STEP: u64 = 1 << 20;

@@ -20,20 +20,20 @@ use std::ops::Range;
 /// Reads, and bytes, that a program may report at once: more than it can read in between.
 const MAX_REPORTED: u64 = 1 << 40;
 
-/// Where the bytes of a read lie.
+/// Where the bytes of one or several ranges of a file lie.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectRead {
-    /// Bytes that the read has: fewer than asked for only at the end of the file.
+    /// Bytes of all ranges: fewer than asked for only at the end of the file.
     pub len: u32,
-    /// Their places in the read, in no order, and where they lie. What is in no run is a hole: zeros.
+    /// Their places in the concatenated ranges, in no order, and where they lie. What is in no run is a hole: zeros.
     pub runs: Vec<(u32, StoredRun)>,
     /// By which it can be told later whether an ordinary read would still return this. `None`: it cannot.
     pub mark: Option<ChangeMark>,
 }
 
 impl Delegate {
-    /// Where the bytes of some ranges lie, in order and none overlapping the next, that are read one behind the other; if the program itself
-    /// can read them: if all are raw in this member's segment files, in `most` runs at most.
+    /// Locates the bytes of `ranges` (sorted, none overlapping the next), concatenated, so that the program itself can read them. `None`
+    /// unless all are raw in this member's segment files, in at most `most` runs, and fewer than 4 GiB.
     ///
     /// # Errors
     /// As [`read`](Delegate::read).
@@ -71,20 +71,26 @@ impl Delegate {
             len += range.end - range.start;
             asked.pieces.clear();
         }
-        let runs = self.locate_pieces(&pieces, len, most);
-        let len = len as u32;
-        Ok(runs.map(|runs| DirectRead { len, runs, mark }))
+        let Ok(total) = u32::try_from(len) else {
+            return Ok(None);
+        };
+        let runs = self.locate_pieces(&pieces, total, most);
+        Ok(runs.map(|runs| DirectRead {
+            len: total,
+            runs,
+            mark,
+        }))
     }
 
     /// Where these pieces of something of `len` bytes lie. `None`: not all can be read directly, or are in more than `most` runs.
     fn locate_pieces(
         &self,
         pieces: &[(Range<u64>, ByteSource)],
-        len: u64,
+        len: u32,
         most: usize,
     ) -> Option<Vec<(u32, StoredRun)>> {
         let mut located = Vec::new();
-        for run in runs(pieces, &(0..len)) {
+        for run in runs(pieces, &(0..len.into())) {
             if run.member != self.ctx.member() {
                 return None;
             }
