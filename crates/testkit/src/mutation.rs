@@ -61,6 +61,17 @@ pub fn fuzz(
     name: &str,
     rounds: u64,
     corpus: &[Vec<u8>],
+    decode: impl FnMut(&mut Random, &[u8], Vec<u8>),
+) {
+    fuzz_at_least(name, rounds, 0, corpus, decode);
+}
+
+/// The same; with `SOAK` for minutes, and at least `soak_rounds` of them.
+pub fn fuzz_at_least(
+    name: &str,
+    rounds: u64,
+    soak_rounds: u64,
+    corpus: &[Vec<u8>],
     mut decode: impl FnMut(&mut Random, &[u8], Vec<u8>),
 ) {
     let seed = asked_seed().unwrap_or(0);
@@ -68,7 +79,7 @@ pub fn fuzz(
     let mut round = 0u64;
     loop {
         let more = match end {
-            Some(end) => !round.is_multiple_of(1024) || Instant::now() < end,
+            Some(end) => round < soak_rounds || !round.is_multiple_of(1024) || Instant::now() < end,
             None => round < rounds,
         };
         if !more {

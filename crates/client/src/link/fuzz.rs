@@ -1,7 +1,9 @@
 //! Fuzzers of the link: a server that gets mutated packets answers or closes the connection, keeps serving others, and keeps
 //! nothing; a client that gets mutated replies fails or reads a value.
 //!
-//! Short form: some thousand mutations; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
+//! Short form: some thousand mutations; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`), and a million packets to a server at least.
+mod replies;
+
 use super::address::connect;
 use super::request::*;
 use super::server::{LinkLimits, LinkServer};
@@ -17,14 +19,18 @@ use crate::{Client, OpenOptions, TeamSpec};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::{Caller, Config, Fid, Kind, Service, SetAttr};
 use forebay_storage::fault::FaultIo;
-use forebay_testkit::mutation::fuzz;
+use forebay_testkit::mutation::{fuzz, fuzz_at_least};
 use forebay_testkit::wait::until;
+use parking_lot::Mutex;
 use rustix::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// Held by fuzzers of whole servers and clients: one measures the memory of the process.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn caller() -> Caller {
     Caller { uid: 0, gid: 0 }
@@ -387,6 +393,7 @@ impl FuzzedClient {
 
 #[test]
 fn a_server_answers_or_closes_whatever_it_is_sent() {
+    let _turn = ONE_AT_A_TIME.lock();
     let fuzzed = Fuzzed::start();
     let embedded = Client::new(fuzzed.service.delegate(0));
     embedded.create_dir("/d").unwrap();
@@ -400,9 +407,10 @@ fn a_server_answers_or_closes_whatever_it_is_sent() {
     let mut client = None;
     let (mut answered, mut closed, mut round) = (0u64, 0u64, 0u64);
     let mut first_memory = None;
-    fuzz(
+    fuzz_at_least(
         "packets of the link",
         20_000,
+        1_000_000,
         &corpus,
         |random, _, mut bytes| {
             round += 1;

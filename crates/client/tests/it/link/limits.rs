@@ -191,7 +191,7 @@ pub fn without_descriptors() {
     Client::connect(world.place()).unwrap();
     say(format_args!("connected"));
     drop((file, client));
-    world.stop();
+    world.stop_and_check();
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_client_that_does_not_read_its_answers_is_cut_off_and_hinders_nobody() {
     assert!(matches!(cut, Errno::PIPE | Errno::CONNRESET), "{cut}");
     assert_eq!(world.clients[0].read("/f").unwrap().len(), 60_000);
     drop((life, end));
-    world.stop();
+    world.stop_and_check();
 }
 
 #[test]
