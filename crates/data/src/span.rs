@@ -171,9 +171,11 @@ impl Span {
     /// `Corrupt` if the record breaks an invariant of this module, or is of another version.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Span> {
         let bad = |what: &str| {
-            Error::Corrupt(format!(
-                "span record {key:02x?}: {what}; run `forebay fsck`"
-            ))
+            let which = match split_key(key) {
+                Some((log, end)) => format!("the span of log {log} that ends at address {end}"),
+                None => format!("span record {key:02x?}"),
+            };
+            Error::Corrupt(format!("{which}: {what}; run `forebay fsck`"))
         };
         let (log, end) = split_key(key).ok_or_else(|| bad("key of a wrong length"))?;
         if value.first() != Some(&VERSION) {

@@ -1,8 +1,24 @@
 //! Bad input is refused in one line that says what, where and what next, with the right exit code; nothing is lost.
 use crate::common::{Place, assert_fails, forebay, has_fuse, install, outcome, run};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+
+/// All files below a directory, with their bytes; but the lock file, in which a start writes who it is.
+fn contents(dir: &std::path::Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(contents(&path));
+        } else if !path.ends_with("lock") {
+            all.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    all
+}
 
 #[test]
 fn a_directory_of_something_else_is_refused_untouched() {
@@ -25,7 +41,7 @@ fn a_directory_of_something_else_is_refused_untouched() {
 }
 
 #[test]
-fn a_store_of_a_newer_version_or_a_damaged_one_is_refused_untouched() {
+fn a_store_of_another_version_or_a_damaged_one_is_refused_untouched() {
     let Some(place) = Place::mountable() else {
         return;
     };
@@ -40,15 +56,23 @@ fn a_store_of_a_newer_version_or_a_damaged_one_is_refused_untouched() {
     };
     let good = std::fs::read(&copies[0]).unwrap();
     assert_eq!(std::fs::read(&copies[1]).unwrap(), good);
-    let mut newer = good.clone();
-    newer[11] = 200;
-    // Only a whole one says of which version it is.
-    let summed = newer.len() - 4;
-    let sum = forebay_checksum::crc32c(&newer[..summed]);
-    newer[summed..].copy_from_slice(&sum.to_be_bytes());
-    write(&newer);
-    assert_fails(&place.mount(&[]), 1, &["version 200", "newer Forebay"]);
-    assert_eq!(std::fs::read(&copies[0]).unwrap(), newer);
+    let earlier = good[11] - 1;
+    let earlier_text = format!("version {earlier}");
+    for (version, words) in [
+        (200, ["version 200", "newer Forebay"]),
+        (earlier, [&*earlier_text, "copy the files out"]),
+    ] {
+        let mut other = good.clone();
+        other[11] = version;
+        // Only a whole one says of which version it is.
+        let summed = other.len() - 4;
+        let sum = forebay_checksum::crc32c(&other[..summed]);
+        other[summed..].copy_from_slice(&sum.to_be_bytes());
+        write(&other);
+        let before = contents(&place.path("s"));
+        assert_fails(&place.mount(&[]), 1, &words);
+        assert!(contents(&place.path("s")) == before);
+    }
     let mut damaged = good.clone();
     damaged[30] ^= 1;
     write(&damaged);

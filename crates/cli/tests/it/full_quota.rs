@@ -73,3 +73,38 @@ fn a_full_quota_lets_files_be_overwritten_and_gives_all_back() {
     let (code, out, err) = forebay(&["fsck", &place.store()]);
     assert_eq!(code, 0, "{out}{err}");
 }
+
+#[test]
+fn checkpoints_that_fit_the_quota_only_once_are_all_kept_also_over_a_restart() {
+    let Some(place) = Place::mountable() else {
+        return;
+    };
+    let args = ["--quota", "24MiB", "--settle", "auto"];
+    place.mount_well(&args);
+    let bytes = seeded_bytes(1, 16 * MIB);
+    let write = |name: &str, bytes: &[u8]| {
+        let mut file = File::create(place.path(name))?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    for n in 0..3 {
+        write(&format!("m/{n}"), &bytes).unwrap();
+    }
+    let total = 24 * MIB as u64;
+    let enough = |free: u64| (6 * MIB as u64..total - bytes.len() as u64 + 1).contains(&free);
+    let free_now = || format!("{} bytes are free", free(&place, "m"));
+    until_or(LIMIT, free_now, || enough(free(&place, "m")));
+    place.umount_well();
+    place.mount_well(&args);
+    assert!(enough(free(&place, "m")), "{}", free_now());
+    write("m/3", &bytes).unwrap();
+    // What is like nothing else does not fit.
+    let refused = write("m/other", &seeded_bytes(2, 12 * MIB)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::StorageFull);
+    for n in 0..4 {
+        assert!(std::fs::read(place.path(&format!("m/{n}"))).unwrap() == bytes);
+    }
+    place.umount_well();
+    let (code, out, err) = forebay(&["fsck", &place.store()]);
+    assert_eq!(code, 0, "{out}{err}");
+}

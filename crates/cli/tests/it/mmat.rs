@@ -1,5 +1,5 @@
 //! The example `mmat` in its three languages, on files of known content: what it computes is the same.
-use crate::common::{Place, outcome, run};
+use crate::common::{Place, forebay, outcome, run};
 use forebay_testkit::prerequisites::has_program;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -121,14 +121,25 @@ fn on_a_mount_they_find_what_they_find_in_a_directory() {
     let Some(place) = Place::mountable() else {
         return;
     };
-    place.mount_well(&["--nodes", "2"]);
+    // Encoded as it is written.
+    place.mount_well(&["--nodes", "2", "--codec-when", "inline"]);
     let values = (0..1_200_000u32).map(|i| f64::from(i).sqrt());
     let bytes: Vec<u8> = values.flat_map(f64::to_le_bytes).collect();
     // Written through one node, read through the other.
     let plain = place.text("variable");
+    rustix::fs::setxattr(
+        place.path("m/0"),
+        "user.forebay.codec",
+        b"field,f64",
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
     for file in [&plain, &place.text("m/0/variable")] {
         fs::write(file, &bytes).unwrap();
     }
+    let (code, out, err) = forebay(&["stat", &place.text("m/0/variable")]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("field"), "{out}");
     for program in programs(&place) {
         let expected = mmat(&program, &[&plain, "f64", "16", "5"]);
         let found = mmat(&program, &[&place.text("m/1/variable"), "f64", "16", "5"]);

@@ -1,9 +1,12 @@
 //! `forebay run` with all servers in one process: the command's world, its exit code, and what is left afterwards.
 use crate::common::left::nothing;
 use crate::common::{Place, assert_fails, command, forebay, has_fuse, kill};
+use forebay_client::Client;
 use forebay_testkit::wait::until;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// `forebay run` of a shell script on the place's store and mount point.
 fn args<'a>(place: &'a (Place, String, String), nodes: &'a str, script: &'a str) -> Vec<&'a str> {
@@ -236,8 +239,32 @@ fn where_there_is_no_fuse_the_command_runs_with_a_warning_and_reaches_the_server
     let mut command = std::process::Command::new("unshare");
     command.args(["--mount", "sh", "-c", hide, "sh", program, "run"]);
     command.args(["--store", &store, "--mount", &mount, "--"]);
-    command.args(["sh", "-c", "test -S $FOREBAY_SOCKET/link-0 && echo reached"]);
-    let ran = command.output();
+    // Waits until the test has used the link, half a minute at most.
+    let script = "test -S $FOREBAY_SOCKET/link-0 || exit 1; used=$FOREBAY_SOCKET/used; \
+                  n=0; while [ ! -e $used ] && [ $n -lt 600 ]; do sleep 0.05; n=$((n + 1)); done; \
+                  test -e $used && echo reached";
+    command.args(["sh", "-c", script]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ran = command.spawn().and_then(|child| {
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let client = loop {
+                    match Client::connect(&store) {
+                        Ok(client) => break client,
+                        Err(_) if ended.load(Ordering::SeqCst) => return,
+                        Err(_) => std::thread::sleep(Duration::from_millis(20)),
+                    }
+                };
+                client.write("/f", &[7; 2_000_000]).unwrap();
+                assert!(client.read("/f").unwrap() == [7; 2_000_000]);
+                std::fs::write(Path::new(&store).join("used"), "").unwrap();
+            });
+            let output = child.wait_with_output();
+            ended.store(true, Ordering::SeqCst);
+            output
+        })
+    });
     let hidden = std::process::Command::new("unshare")
         .args(["--mount", "sh", "-c", "mount --bind /dev/null /dev/fuse"])
         .output();

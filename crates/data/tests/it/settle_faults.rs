@@ -611,7 +611,7 @@ fn while_a_record_of_a_container_is_unreadable_nothing_is_collected_and_it_is_na
 }
 
 #[test]
-fn while_a_record_of_a_span_is_unreadable_what_it_names_stays() {
+fn while_a_record_of_a_span_is_unreadable_it_is_named_and_what_it_names_stays() {
     let machine = Machine::new();
     let bytes = seeded_bytes(1, 256 * KIB);
     let logs = [
@@ -631,6 +631,9 @@ fn while_a_record_of_a_span_is_unreadable_what_it_names_stays() {
     let image = machine.disk.kill();
     drop(machine);
     let machine = Machine::on(FaultIo::with_image(&image, 5));
+    let text = machine.read(logs[0], 0, 1).unwrap_err().to_string();
+    let expected = format!("the span of log {} that ends at address", logs[0]);
+    assert!(text.contains(&expected), "{text}");
     machine.assert_read(logs[1], &bytes);
     machine.logs.free(&[(logs[1], 0..u64::MAX)]).unwrap();
     machine.logs.clean(true).unwrap();
