@@ -9,7 +9,7 @@ use crate::common::*;
 use crate::model::content::Content;
 use crate::model::rows::row;
 use forebay_server::delegate::{Delegate, Handle};
-use forebay_server::{Config, Fid, OpenFlags, RenameFlags, Result, Service, SetAttr};
+use forebay_server::{CodecWhen, Config, Fid, OpenFlags, RenameFlags, Result, Service, SetAttr};
 use forebay_storage::Durability;
 use forebay_storage::fault::{FaultIo, Image};
 use forebay_testkit::random::Random;
@@ -82,6 +82,11 @@ fn start(disk: &FaultIo, durability: Durability, patterns: bool, settles: bool) 
         durability,
         patterns,
         settle: settling(settles),
+        codec: encoding(match (settles, patterns) {
+            (true, true) => CodecWhen::Settle,
+            (false, true) => CodecWhen::Off,
+            (_, false) => CodecWhen::Inline,
+        }),
         ..config(NODES)
     };
     Service::start(Arc::new(disk.clone()), Path::new("/nowhere/store"), config)

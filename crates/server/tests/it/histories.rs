@@ -3,7 +3,7 @@
 //! Short form: 40 seeds. `SOAK=1`: 10,000, going on with the seed in `$SOAK_DIR/histories.next`.
 //! `FOREBAY_SEED=n` replays one seed and prints its operations.
 
-use crate::common::settling;
+use crate::common::{any_encoding, settling};
 use crate::model::rows::row;
 use crate::model::{Change, File, FileId, Model};
 use forebay_server::delegate::{Delegate, Fallocate, Handle, SeekTarget, WriteOrigin};
@@ -93,12 +93,16 @@ impl History {
         } else {
             Consistency::Commit
         };
+        let settles = self.random.chance(50);
+        let codec = any_encoding(&mut self.random, settles);
+        self.note(|| format!("settles: {settles}, encodes {:?}", codec.when));
         let config = Config {
             nodes: NODES as u16,
             consistency,
             patterns,
             memory: 16 << 20,
-            settle: settling(self.random.chance(50)),
+            settle: settling(settles),
+            codec,
             ..Config::default()
         };
         self.service = Some(Service::start(Arc::new(OsIo), &self.dir, config).unwrap());

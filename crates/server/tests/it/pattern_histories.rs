@@ -77,9 +77,11 @@ fn run(seed: u64, say: bool) -> u64 {
 
 impl History {
     fn start(&mut self) {
+        let (patterns, settles) = (self.random.chance(80), self.random.chance(50));
         let config = Config {
-            patterns: self.random.chance(80),
-            settle: settling(self.random.chance(50)),
+            patterns,
+            settle: settling(settles),
+            codec: any_encoding(&mut self.random, settles),
             ..config(self.nodes)
         };
         self.note(|| format!("starts with patterns: {}", config.patterns));

@@ -2,10 +2,13 @@
 use forebay_fabric::Fabric;
 use forebay_fabric::fault::Faults;
 use forebay_server::delegate::{Delegate, Handle};
-use forebay_server::{Caller, Config, Fid, OpenFlags, Service, SettleConfig};
+use forebay_server::{
+    Caller, CodecConfig, CodecWhen, Config, Fid, OpenFlags, Service, SettleConfig,
+};
 use forebay_storage::OsIo;
 use forebay_storage::fault::FaultIo;
 pub use forebay_testkit::prerequisites::scratch;
+use forebay_testkit::random::Random;
 use forebay_testkit::wait::{LIMIT, until, until_or};
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +35,23 @@ pub fn config(nodes: u16) -> Config {
         memory: 16 << 20,
         settle: settling(false),
         ..Config::default()
+    }
+}
+
+/// All files are encoded when they are written out, when they settle, or never, by chance.
+pub fn any_encoding(random: &mut Random, settles: bool) -> CodecConfig {
+    encoding(match random.below(3) {
+        0 => CodecWhen::Off,
+        1 if settles => CodecWhen::Settle,
+        _ => CodecWhen::Inline,
+    })
+}
+
+/// All files are encoded then.
+pub fn encoding(when: CodecWhen) -> CodecConfig {
+    CodecConfig {
+        when,
+        names: Arc::new("*=auto".parse().unwrap()),
     }
 }
 
