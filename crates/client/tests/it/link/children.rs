@@ -162,7 +162,7 @@ fn write(client: &Client, seed: u64) {
     }
 }
 
-/// Takes what its words say and waits: `lock`, `open`.
+/// Takes what its words say and waits: `lock`, `open`, `team`.
 fn hold(client: &Client, what: &str) {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true);
@@ -174,12 +174,15 @@ fn hold(client: &Client, what: &str) {
         file.lock(&LockRange::bytes(..), LockMode::Exclusive)
             .unwrap();
     }
+    // One of two.
+    let team = (what == "team").then(|| client.team(&client.plan_of_all(7, 2)).unwrap());
     if what == "wait" {
         say(format_args!("waits"));
         file.lock(&LockRange::bytes(..), LockMode::Exclusive)
             .unwrap();
     }
     say(format_args!("holds"));
+    let _team = team;
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }

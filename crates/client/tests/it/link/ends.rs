@@ -139,6 +139,26 @@ fn locks_and_open_files_of_a_killed_client_go_and_waits_for_them_end() {
 }
 
 #[test]
+fn a_place_in_a_team_of_a_killed_client_goes() {
+    let _turn = turns::shared();
+    let world = World::start(1, BackendKind::Link);
+    let own = &world.clients[0];
+    let mut holder = JobProcess::start("hold team", &world.place());
+    assert_eq!(holder.line().as_deref(), Some("holds"));
+    // Another team of the same number is refused as long as somebody is in the first: the one who asks waits for that.
+    let other = own.plan_of_all(7, 1);
+    std::thread::scope(|scope| {
+        let joins = scope.spawn(|| own.team(&other).map(drop));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!joins.is_finished(), "{:?}", joins.join());
+        holder.kill();
+        joins.join().unwrap().unwrap();
+    });
+    only_left(&world, 1, 0);
+    world.stop();
+}
+
+#[test]
 fn a_stopped_client_hinders_nobody_and_goes_on_after_longer_than_the_deadline() {
     let _turn = turns::shared();
     let deadline = Duration::from_millis(300);
