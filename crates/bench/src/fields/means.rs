@@ -48,6 +48,16 @@ mod tests {
     }
 
     #[test]
+    fn the_mean_of_shares_is_what_they_add_to_the_mean_time() {
+        let mut report = Report::new("fields", "raw");
+        for (array, share) in [("a", 0.0), ("b", 0.21)] {
+            report.add(array, "sampling_share", "forebay", "ratio", share);
+        }
+        let rounds = of_subject(&report, &["a", "b"], "forebay");
+        assert!((rounds[0][0].2 - 0.1).abs() < 1e-12, "{rounds:?}");
+    }
+
+    #[test]
     fn means_are_of_each_round_and_of_what_all_arrays_have() {
         let mut report = Report::new("fields", "raw");
         for (array, factor) in [("a", 1.0), ("b", 4.0)] {

@@ -137,9 +137,12 @@ fn on_a_mount_they_find_what_they_find_in_a_directory() {
     for file in [&plain, &place.text("m/0/variable")] {
         fs::write(file, &bytes).unwrap();
     }
-    let (code, out, err) = forebay(&["stat", &place.text("m/0/variable")]);
+    let (code, out, err) = forebay(&["stat", &place.text("m/0/variable"), "--json"]);
     assert_eq!(code, 0, "{err}");
-    assert!(out.contains("field"), "{out}");
+    let shown: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let field = &shown["storage"]["report"]["codecs"]["field"];
+    let [raw, stored] = ["bytes", "stored"].map(|what| field[what].as_u64().unwrap_or(0));
+    assert!(raw as usize > bytes.len() / 2 && stored < raw, "{out}");
     for program in programs(&place) {
         let expected = mmat(&program, &[&plain, "f64", "16", "5"]);
         let found = mmat(&program, &[&place.text("m/1/variable"), "f64", "16", "5"]);

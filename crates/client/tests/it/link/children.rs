@@ -175,14 +175,13 @@ fn hold(client: &Client, what: &str) {
             .unwrap();
     }
     // One of two.
-    let team = (what == "team").then(|| client.team(&client.plan_of_all(7, 2)).unwrap());
+    let _team = (what == "team").then(|| client.team(&client.plan_of_all(7, 2)).unwrap());
     if what == "wait" {
         say(format_args!("waits"));
         file.lock(&LockRange::bytes(..), LockMode::Exclusive)
             .unwrap();
     }
     say(format_args!("holds"));
-    let _team = team;
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }

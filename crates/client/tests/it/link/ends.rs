@@ -69,6 +69,7 @@ impl AcknowledgedFiles {
     }
 }
 
+/// What a writer's file must hold.
 #[derive(Default)]
 struct WrittenFile {
     steps: u64,
