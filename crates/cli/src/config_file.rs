@@ -33,7 +33,8 @@ pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<ResolvedSett
 
 /// A misspelt variable would be ignored in silence; those of the project's tests are not ours to judge.
 fn check_variables(names: impl Iterator<Item = OsString>) -> Result {
-    const OTHERS: [&str; 10] = [
+    const OTHERS: [&str; 11] = [
+        "FOREBAY_COMMAND",
         "FOREBAY_CONFIG",
         "FOREBAY_MOUNT",
         "FOREBAY_MOUNTS",

@@ -126,15 +126,28 @@ pub fn ranks(groups: &BTreeSet<u32>) -> Vec<u32> {
         Some(groups.contains(&group) && start >= since)
     };
     let is_rank = |pid: u32| {
-        // It cannot be read of another user's processes.
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|variable| RANK_VARIABLES.iter().any(|name| variable.starts_with(name)))
+        let of_a_rank = |variable: &[u8]| {
+            let mut names = RANK_VARIABLES.iter();
+            names.any(|name| variable.starts_with(name))
+        };
+        any_variable(pid, of_a_rank)
     };
     let mut all = pids();
     all.retain(|pid| of_these(*pid) == Some(true) && is_rank(*pid) && is_alive(*pid));
     all
+}
+
+/// Whether one of the variables, each `NAME=VALUE`, that a process was started with `is` it. Those of another user's processes cannot be
+/// read.
+fn any_variable(pid: u32, is: impl FnMut(&[u8]) -> bool) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(is)
+}
+
+/// Whether a process of this user was started with this variable.
+pub fn has_variable(pid: u32, name: &str, value: &str) -> bool {
+    let wanted = format!("{name}={value}");
+    any_variable(pid, |variable| variable == wanted.as_bytes())
 }
 
 /// The guards of the commands of `forebay run` that still run, where the process of `run` is or was one of `runs`.

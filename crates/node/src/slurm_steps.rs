@@ -1,19 +1,36 @@
 //! The steps of this process's Slurm job on this machine: what a command has started, or is starting, with `srun`.
-use crate::process_handle::wait_for_exit;
-use crate::processes::{pids, start_ticks};
-use std::collections::BTreeSet;
+//!
+//! A step whose `srun` was killed runs until the job ends: nobody else ends its tasks. One that Slurm starts only after its `srun` has ended
+//! does not find that, and ends without a task.
+use crate::process_handle::wait_for_any;
+use crate::processes::{below, has_variable, pids, start_ticks};
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
-/// What a step of Slurm takes at most from the request for it until this machine has its first process.
+/// The variable that tells the processes of a command which `forebay run` it belongs to, as `PID@HOST`. What `srun` starts inherits it.
+pub const COMMAND_VARIABLE: &str = "FOREBAY_COMMAND";
+
+/// What Slurm may take to show the process of a step whose `srun` has ended.
 const STEP_LAUNCH_LIMIT: Duration = Duration::from_secs(2);
 
 /// Between two looks for such a process: nothing tells that one has begun.
 const STEP_SCAN_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Between two looks for new tasks of steps that have not ended.
+const TASK_SCAN_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The tasks of a command in its steps, which are killed because it is over.
+pub struct LeftTasks {
+    /// Their [`COMMAND_VARIABLE`].
+    pub command: String,
+    /// They are killed from then on: until then whoever started them may end them.
+    pub kill_from: Instant,
+}
+
 /// Waits, until `end` at most, for the steps of this process's Slurm job on this machine that began at `since` ([`start_ticks`]) or later,
 /// also for those that a command has asked for and Slurm still starts: they may use the mounts though they have not yet. From the call on
-/// no other step is asked for. Outside of Slurm there are none.
-pub fn wait_for_launched(since: Option<u64>, end: Instant) {
+/// no other step is asked for. Meanwhile kills the tasks `left`. Outside of Slurm there are none.
+pub fn wait_for_launched(since: Option<u64>, left: Option<&LeftTasks>, end: Instant) {
     let (Some(since), Ok(job)) = (since, std::env::var("SLURM_JOB_ID")) else {
         return;
     };
@@ -22,14 +39,38 @@ pub fn wait_for_launched(since: Option<u64>, end: Instant) {
         is_step(&String::from_utf8_lossy(&line), &job)
             && start_ticks(*pid).is_some_and(|start| start >= since)
     };
-    let launched = end.min(Instant::now() + STEP_LAUNCH_LIMIT);
-    let mut steps = BTreeSet::new();
-    while Instant::now() < launched {
-        steps.extend(pids().into_iter().filter(is_one));
-        std::thread::sleep(STEP_SCAN_INTERVAL);
+    let launched = Instant::now() + STEP_LAUNCH_LIMIT;
+    loop {
+        let steps: Vec<u32> = pids().into_iter().filter(is_one).collect();
+        let now = Instant::now();
+        if let Some(left) = left.filter(|left| now >= left.kill_from) {
+            steps.iter().for_each(|step| left.kill_below(*step));
+        }
+        if now >= end || (steps.is_empty() && now >= launched) {
+            return;
+        }
+        let interval = match now < launched {
+            true => STEP_SCAN_INTERVAL,
+            false => TASK_SCAN_INTERVAL,
+        };
+        match &steps[..] {
+            [] => std::thread::sleep(interval),
+            steps => wait_for_any(steps, &[], interval.min(end.saturating_duration_since(now))),
+        }
     }
-    for step in steps {
-        wait_for_exit(step, end.saturating_duration_since(Instant::now()));
+}
+
+impl LeftTasks {
+    /// Kills those that have `step` above them. The step has other processes too, which are not the command's.
+    fn kill_below(&self, step: u32) {
+        for pid in below(step, &[]) {
+            if has_variable(pid, COMMAND_VARIABLE, &self.command)
+                && let Some(pid) = Pid::from_raw(pid as i32)
+            {
+                // Fails only if it has ended.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
     }
 }
 

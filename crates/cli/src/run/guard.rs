@@ -6,7 +6,8 @@ use super::signals::forward_signal;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::{ProcessHandle, wait_for_any};
 use forebay_node::processes;
-use forebay_node::slurm_steps;
+use forebay_node::slurm_steps::{self, COMMAND_VARIABLE, LeftTasks};
+use forebay_node::start::launcher::run_name;
 use forebay_node::threads::spawn;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};
@@ -42,6 +43,7 @@ impl Guard {
             .arg("--")
             .args(command)
             .envs(environment.iter().map(|(name, value)| (*name, value)))
+            .env(COMMAND_VARIABLE, run_name())
             .spawn()
             .or_fail(
                 "cannot start a process for the command",
@@ -96,7 +98,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         // If the guard itself was killed, what it guarded is now below this process.
-        end_all_below(std::process::id(), &self.spared, self.since);
+        end_all_below(std::process::id(), &self.spared, self.since, run_name());
         // Fails only if it was waited for already.
         let _ = self.child.wait();
     }
@@ -153,8 +155,7 @@ pub fn run(parent: u32, command: &[OsString]) -> Result {
     let status = child
         .wait()
         .or_fail("cannot wait for the command", "report this")?;
-    let own = std::process::id();
-    end_all_below(own, &[], processes::start_ticks(own));
+    end_command();
     match code(status) {
         0 => Ok(()),
         code => Err(Failure::silent_with(code)),
@@ -173,11 +174,17 @@ fn end_with_parent(parent: u32) -> Result {
     }
     let watch = move || {
         while !handle.wait(Duration::MAX) {}
-        let own = std::process::id();
-        end_all_below(own, &[], processes::start_ticks(own));
+        end_command();
         std::process::exit(i32::from(forebay_node::failure::FAILED));
     };
     spawn("follow", "a thread", watch)
+}
+
+/// In the guard: ends everything below it.
+fn end_command() {
+    let own = std::process::id();
+    let command = std::env::var(COMMAND_VARIABLE).unwrap_or_default();
+    end_all_below(own, &[], processes::start_ticks(own), command);
 }
 
 /// How long `srun` may take to end the tasks of its step.
@@ -188,10 +195,11 @@ const RESCAN_LIMIT: Duration = Duration::from_millis(100);
 
 /// Kills every process below `top`, but for `spared` and what is below them.
 ///
-/// `srun` is asked to end first: it then kills the tasks of its step on all hosts. Killed, it would leave them to run until the job's end,
-/// and to write below a mount that has gone by then. One that ends while its step is on its way does not wait for it: the steps on this
+/// `srun` is asked to end first: it then kills the tasks of its step on all hosts. Killed, because it does not end, it leaves them to run
+/// until the job's end, and to write below a mount that has gone by then: those on this machine, known by the name of their `command`, are
+/// killed here, the others by the servers of theirs. One that ends while its step is on its way does not wait for it: the steps on this
 /// machine that began at `since` or later are waited for here.
-fn end_all_below(top: u32, spared: &[u32], since: Option<u64>) {
+fn end_all_below(top: u32, spared: &[u32], since: Option<u64>, command: String) {
     let begun = Instant::now();
     let mut asked = BTreeSet::new();
     // A process may start another between the look and the kill; so look until there is none.
@@ -199,7 +207,9 @@ fn end_all_below(top: u32, spared: &[u32], since: Option<u64>) {
         let below = processes::below(top, spared);
         if below.is_empty() {
             if !asked.is_empty() {
-                slurm_steps::wait_for_launched(since, begun + STEP_END_LIMIT * 2);
+                let kill_from = Instant::now();
+                let left = LeftTasks { command, kill_from };
+                slurm_steps::wait_for_launched(since, Some(&left), begun + STEP_END_LIMIT * 3);
             }
             return;
         }

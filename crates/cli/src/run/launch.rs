@@ -21,7 +21,7 @@ use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::process_handle::wait_for_child;
 use forebay_node::spec::{MemberLocation, ServerReport, host};
-use forebay_node::start::launcher::{COMMAND_OVER, RUN_VARIABLE};
+use forebay_node::start::launcher::{COMMAND_OVER, RUN_VARIABLE, run_name};
 use forebay_node::transport;
 use forebay_node::watchdog::UNREACHABLE_HINT;
 use rustix::process::{Pid, Signal};
@@ -96,7 +96,7 @@ pub fn start(
     let secret = format!("{:032x}{:032x}", random(), random());
     let mut child = command
         .env("FOREBAY_SECRET", secret)
-        .env(RUN_VARIABLE, format!("{}@{}", std::process::id(), host()))
+        .env(RUN_VARIABLE, run_name())
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

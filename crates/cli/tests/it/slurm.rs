@@ -265,6 +265,9 @@ fn a_server_that_stops_first_ends_the_step_and_no_line_lands_below_the_mount() {
         "held=$(pgrep -f '^slurmstepd: .[0-9]*[.]1.'); kill -STOP $held; {forced} & sleep 20; kill -CONT $held; wait $!"
     );
     no_line_is_lost(&slurm, &place, Step::Writes, &hangs);
+    // `srun` does not end its step: it hangs until it is killed. Nobody else would end the tasks before the job is over.
+    let hangs = format!("kill -STOP $(pgrep -f '^srun --overlap -n 1 sh'); {forced}");
+    no_line_is_lost(&slurm, &place, Step::Writes, &hangs);
     // The step is on its way at that moment, at different points of it.
     for pause in ["0", "0.1"] {
         let forced = format!("sleep {pause}; {forced}");

@@ -6,7 +6,7 @@
 //!
 //! Invariant: if one process stops, all stop.
 use super::job_member::JobMember;
-use super::launcher::{events_from_signals, mount_users, run_process, stop_event};
+use super::launcher::{RUN_VARIABLE, events_from_signals, mount_users, run_process, stop_event};
 use super::server_paths::ServerPaths;
 use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, StartProgress};
 use super::{follow_parent, opening};
@@ -20,6 +20,7 @@ use crate::processes;
 use crate::server_rpc::ServerRpc;
 use crate::serving::{OnEarlyStop, ServedPrograms};
 use crate::settings::Settings;
+use crate::slurm_steps::{self, LeftTasks};
 use crate::spec::{MemberLocation, ServerFailure, ServerReport, host, on_this_host};
 use crate::transport;
 use forebay_fabric::session::{self, Identity, Session, StartError, Timing};
@@ -368,6 +369,9 @@ fn stop_when_alone(session: &Session, events: Sender<ServerEvent>) {
     });
 }
 
+/// What `run` takes at most, once a server stops, to end its command in order.
+const COMMAND_END_TIME: Duration = Duration::from_secs(10);
+
 /// Waits, after a stop before the command has ended, until it has. As long as the process that gets standard input runs, so does
 /// the launcher, on every machine, and dead mounts stay until that has ended. Slurm ends the processes that watch them with the step:
 /// there each server waits for the ranks of its machine itself.
@@ -381,7 +385,12 @@ fn wait_for_command_exit(callers: &BTreeSet<u32>, input: Option<Receiver<()>>, l
         return;
     }
     let since = processes::start_ticks(std::process::id());
-    crate::slurm_steps::wait_for_launched(since, end);
+    // What the command's own end leaves: its `srun` may have been killed because it did not end its step.
+    let left = std::env::var(RUN_VARIABLE).ok().map(|run| LeftTasks {
+        command: run,
+        kill_from: Instant::now() + COMMAND_END_TIME,
+    });
+    slurm_steps::wait_for_launched(since, left.as_ref(), end);
     loop {
         let ranks = processes::ranks(callers);
         let left = end.saturating_duration_since(Instant::now());

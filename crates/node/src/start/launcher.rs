@@ -12,8 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// `PID@HOST` of the `forebay run` that started the launcher.
+/// The name ([`run_name`]) of the `forebay run` that started the launcher.
 pub const RUN_VARIABLE: &str = "FOREBAY_RUN";
+
+/// What this process is called if it is a `forebay run`: `PID@HOST`.
+pub fn run_name() -> String {
+    format!("{}@{}", std::process::id(), crate::spec::host())
+}
 
 /// Who may use the mount of this server even when it is dead: the `run` behind the launcher if that is on this machine, else
 /// the launcher's job. Slurm ends all processes of a step with it, so there nobody is waited for.
