@@ -1,16 +1,18 @@
-//! Checks the log bytes of a stopped store: whether bytes match their checksums, and whether each chunk's count is the number of
+//! Checks the log bytes of a stopped store: whether bytes match their checksums and fingerprints, and whether each chunk's count is the number of
 //! runs of spans and bases that name it. Used by `fsck`, rebuild and repair. Changes nothing.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `segment_files` | segment files, kept open during the check |
 //! | `stored_bytes` | checks raw bytes and chunks against their checksums; says which addresses of a span are damaged |
+//! | `wrong_fingerprints` | chunks that other bytes would be taken for |
 //! | `recount` | counts of chunks, from the spans and the holds of bases |
 //!
 //! Each chunk is read once, however many spans name it.
 mod recount;
 mod segment_files;
 mod stored_bytes;
+mod wrong_fingerprints;
 
 pub use recount::{Recount, recount};
 pub use segment_files::SegmentFiles;

@@ -26,12 +26,12 @@ pub struct BadBytes {
 
 /// See the head of this file.
 pub struct StoredBytes<'a> {
-    store: &'a Store,
+    pub(super) store: &'a Store,
     files: Option<SegmentFiles<'a>>,
-    byte_check: ByteCheck,
+    pub(super) byte_check: ByteCheck,
     buffer: Vec<u8>,
     /// The damage of damaged containers.
-    bad: HashMap<ContainerId, Vec<BadBytes>>,
+    pub(super) bad: HashMap<ContainerId, Vec<BadBytes>>,
     /// Decoded containers; `Err`: what is wrong with the record.
     containers: HashMap<ContainerId, std::result::Result<Arc<Container>, String>>,
 }
@@ -165,7 +165,7 @@ impl<'a> StoredBytes<'a> {
 
     /// The raw bytes of the parts of a container that are needed, without a look at checksums of what is stored; zeros for others. `None`:
     /// its file cannot be opened.
-    fn raw_bytes(
+    pub(super) fn raw_bytes(
         &mut self,
         container: &Container,
         needed: &[bool],
@@ -242,11 +242,15 @@ impl<'a> StoredBytes<'a> {
         Ok(bytes)
     }
 
-    /// Verifies all containers whose records can be read.
-    pub fn check_containers(&mut self) {
+    /// Verifies all containers whose records can be read, and calls `checked` for each.
+    pub fn check_containers(
+        &mut self,
+        mut checked: impl FnMut(&mut Self, &Container, Option<&ChunkCounts>),
+    ) {
         for container in container::all_bases_first(self.store).filter_map(Result::ok) {
             let counts = container::load_counts(self.store, &container).ok();
             self.check_container(&container, counts.as_ref());
+            checked(self, &container, counts.as_ref());
         }
     }
 

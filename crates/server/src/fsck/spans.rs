@@ -133,6 +133,14 @@ pub fn check(
         let counts = container::load_counts(&m.store, &container).ok();
         let is_named = |i: usize| counts.as_ref().is_none_or(|counts| counts.0[i] > 0);
         bytes.check_container(&container, counts.as_ref());
+        for chunk in bytes.wrong_fingerprints(&container, counts.as_ref())? {
+            let text = format!(
+                "member {}: container {} chunk {chunk}: its fingerprint is that of other bytes, which would be taken for it when they are written; \
+                 `forebay fsck --repair` removes the fingerprint",
+                m.member, container.id
+            );
+            report.problem("fingerprints", text);
+        }
         for stretch in container.stretches(is_named) {
             let (owner, range) = (
                 BytesOwner::Container(container.id),

@@ -488,6 +488,64 @@ fn wrong_counts_are_found_and_a_repair_makes_them_anew() {
 }
 
 #[test]
+fn a_fingerprint_of_other_bytes_is_found_and_a_repair_removes_it() {
+    let dir = settled();
+    let other = forebay_testkit::random::seeded_bytes(6, 4096);
+    let mut key = Vec::new();
+    let mut chunk = 0;
+    change(&dir, 0, |store| {
+        let container = first_container(store);
+        let id = container.id;
+        let mut known = container::load_fingerprints(store, id).unwrap().unwrap();
+        let page = |i: usize| container.positions(i).end - container.positions(i).start == 4096;
+        chunk = (3..container.count())
+            .find(|i| page(*i) && known.of[*i].is_some())
+            .unwrap();
+        known.of[chunk] = Some(known.kind.of(&other));
+        key = RecordKind::Fingerprints.key(id).to_vec();
+        let mut batch = Batch::new();
+        batch.put(keys::CONTAINERS, key.clone(), known.value());
+        // The index is filled from the containers: as if it had been so when the service stopped.
+        batch.delete(keys::CONTAINERS, container::keys::SAVED_INDEX.to_vec());
+        batch
+    });
+    let report = run(&dir);
+    let text = format!("container 1 chunk {chunk}: its fingerprint is that of other bytes");
+    finds(&report, "fingerprints", &text);
+    assert_eq!(report.problems.len(), 1, "{:#?}", report.problems);
+    let repair = crate::repair::Repair::prepare(&[dir.path().into()], &mut |_| {}).unwrap();
+    let told = |line: &String| line.contains("the fingerprints of 1 chunks");
+    let damage = &repair.losses().damage;
+    assert!(damage.iter().any(told), "{damage:?}");
+    repair.put_in_place().unwrap();
+    drop(repair);
+    assert_eq!(run(&dir).problems, []);
+    // The other bytes are not taken for the chunk.
+    let bytes = [other, forebay_testkit::random::seeded_bytes(7, 1 << 20)].concat();
+    assert_is_stored_right(&dir, &bytes);
+}
+
+/// A file of these bytes is written, settles, and reads as it was written.
+#[track_caller]
+fn assert_is_stored_right(dir: &TempDir, bytes: &[u8]) {
+    let service = Service::start(Arc::new(OsIo), dir.path(), settling()).unwrap();
+    let before = service.status().unwrap()[0].settled_bytes;
+    let delegate = service.delegate(0);
+    let opened = delegate.create(Fid::ROOT, b"three", 0o644, true, WRITE, ME);
+    let opened = opened.unwrap();
+    delegate.write(opened.handle, 0, bytes, ME).unwrap();
+    delegate.flush(opened.handle).unwrap();
+    forebay_testkit::wait::until("it is settled", || {
+        service.status().unwrap()[0].settled_bytes >= before + bytes.len() as u64
+    });
+    let read = delegate.read(opened.handle, 0, bytes.len() as u32).unwrap();
+    assert!(read[..] == *bytes);
+    delegate.release(opened.handle).unwrap();
+    service.stop().unwrap();
+    assert_eq!(run(dir).problems, []);
+}
+
+#[test]
 fn a_repair_gives_no_container_the_number_of_another_when_the_counter_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let config = Config::default();
@@ -554,11 +612,19 @@ fn a_lost_container_costs_what_names_it_and_a_repair_says_so() {
     let report = run(&dir);
     assert_eq!(report.problems, []);
     assert!(report.lost > 0);
+    // The index that was saved has the lost container's chunks; they are not found by it.
+    assert!(
+        dir.path()
+            .join("node-0/data")
+            .join(forebay_data::INDEX_FILE)
+            .exists()
+    );
+    assert_is_stored_right(&dir, &forebay_testkit::random::seeded_bytes(5, 1 << 20));
     // What is left of it can be removed.
     let service = Service::start(Arc::new(OsIo), dir.path(), Config::default()).unwrap();
-    for name in [b"one", b"two"] {
+    for name in ["one", "two", "three"] {
         let names = &service.delegate(0).names;
-        names.unlink(Fid::ROOT, name, ME).unwrap();
+        names.unlink(Fid::ROOT, name.as_bytes(), ME).unwrap();
     }
     service.nodes()[0].files.drain().unwrap();
     service.stop().unwrap();

@@ -28,6 +28,8 @@ pub struct CollectedStore {
     pub index: Option<ExtentIndex>,
     /// Some record of it may be lost.
     pub damaged: bool,
+    /// Chunks of which the fingerprint is that of other bytes.
+    pub wrong_fingerprints: HashMap<ContainerId, Vec<usize>>,
     /// What is damaged of it, but for what the open found.
     found: Vec<Damage>,
 }
@@ -139,10 +141,17 @@ impl CollectedRecords {
     }
 
     fn spans(&mut self, at: usize, files: Option<SegmentFiles<'_>>, byte_check: ByteCheck) {
-        let m = &self.members[at];
+        let m = &mut self.members[at];
         let Some(store) = &m.store else { return };
         let mut bytes = StoredBytes::new(store, files, byte_check);
-        bytes.check_containers();
+        bytes.check_containers(|bytes, container, counts| {
+            // Without its fingerprints a chunk is only not found.
+            let wrong = bytes.wrong_fingerprints(container, counts);
+            let wrong = wrong.unwrap_or_default();
+            if !wrong.is_empty() {
+                m.wrong_fingerprints.insert(container.id, wrong);
+            }
+        });
         for span in span::all(store).filter_map(Result::ok) {
             let source = LogSource {
                 member: m.member,

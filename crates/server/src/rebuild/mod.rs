@@ -263,8 +263,11 @@ fn copy_log_records(
         let id = recount.container.id;
         let fingerprints = RecordKind::Fingerprints.key(id);
         // Without them its chunks are only not found by what is written from now on.
-        if let Ok(Some(value)) = store.get(keys::CONTAINERS, &fingerprints) {
-            target.put(keys::CONTAINERS, fingerprints.to_vec(), value)?;
+        if let Ok(Some(mut known)) = container::load_fingerprints(store, id) {
+            for chunk in m.wrong_fingerprints.get(&id).into_iter().flatten() {
+                known.of[*chunk] = None;
+            }
+            target.put(keys::CONTAINERS, fingerprints.to_vec(), known.value())?;
         }
         let chunks = recount.container.value();
         target.put(
@@ -290,6 +293,13 @@ fn copy_log_records(
     if wrong > 0 {
         losses.damage.push(format!(
             "member {}: {wrong} records that keep what containers are encoded against are missing or wrong, and are made anew",
+            m.member
+        ));
+    }
+    if !m.wrong_fingerprints.is_empty() {
+        let chunks: usize = m.wrong_fingerprints.values().map(Vec::len).sum();
+        losses.damage.push(format!(
+            "member {}: the fingerprints of {chunks} chunks are those of other bytes, and are removed",
             m.member
         ));
     }
