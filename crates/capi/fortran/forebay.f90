@@ -8,7 +8,8 @@ module forebay
   private :: c_message, c_length
 
   integer(c_int), parameter :: forebay_read = 1, forebay_write = 2, forebay_append = 4
-  integer(c_int), parameter :: forebay_truncate = 8, forebay_create = 16, forebay_create_new = 32
+  integer(c_int), parameter :: forebay_truncate = 8, forebay_create = 16, forebay_create_new = 32, &
+    forebay_temporary = 64
   integer(c_int), parameter :: forebay_lock_shared = 1, forebay_lock_exclusive = 2
 
   interface

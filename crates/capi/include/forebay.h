@@ -52,6 +52,12 @@
 #define FOREBAY_CREATE_NEW 32
 
 /**
+ * Its name is removed when the file is closed, or the process ends, however it ends, unless it was renamed before; needs
+ * FOREBAY_CREATE_NEW. What a server's crash leaves stays.
+ */
+#define FOREBAY_TEMPORARY 64
+
+/**
  * For forebay_lock(): with others who say the same.
  */
 #define FOREBAY_LOCK_SHARED 1
@@ -411,7 +417,8 @@ int forebay_team_join(const struct forebay *connection,
 int forebay_team_leave(struct forebay_team *team);
 
 /**
- * Opens a file as forebay_open() does, all together. FOREBAY_CREATE and FOREBAY_CREATE_NEW must be the same for all.
+ * Opens a file as forebay_open() does, all together. FOREBAY_CREATE and FOREBAY_CREATE_NEW must be the same for all;
+ * FOREBAY_TEMPORARY is refused.
  */
 int forebay_team_open(struct forebay_team *team,
                       const char *name,

@@ -24,8 +24,11 @@ pub const FOREBAY_TRUNCATE: c_int = 8;
 pub const FOREBAY_CREATE: c_int = 16;
 /// It is made, and must not exist; needs FOREBAY_WRITE.
 pub const FOREBAY_CREATE_NEW: c_int = 32;
+/// Its name is removed when the file is closed, or the process ends, however it ends, unless it was renamed before; needs
+/// FOREBAY_CREATE_NEW. What a server's crash leaves stays.
+pub const FOREBAY_TEMPORARY: c_int = 64;
 
-const ALL_FLAGS: c_int = (FOREBAY_CREATE_NEW << 1) - 1;
+const ALL_FLAGS: c_int = (FOREBAY_TEMPORARY << 1) - 1;
 
 /// The options that flags and a mode of C mean.
 pub(crate) fn options(flags: c_int, mode: u32) -> Outcome<OpenOptions> {
@@ -41,6 +44,7 @@ pub(crate) fn options(flags: c_int, mode: u32) -> Outcome<OpenOptions> {
         .truncate(has(FOREBAY_TRUNCATE))
         .create(has(FOREBAY_CREATE))
         .create_new(has(FOREBAY_CREATE_NEW))
+        .temporary(has(FOREBAY_TEMPORARY))
         .mode(mode);
     Ok(options)
 }

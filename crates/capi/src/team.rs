@@ -48,7 +48,8 @@ pub unsafe extern "C" fn forebay_team_leave(team: *mut JoinedTeam) -> c_int {
     })
 }
 
-/// Opens a file as forebay_open() does, all together. FOREBAY_CREATE and FOREBAY_CREATE_NEW must be the same for all.
+/// Opens a file as forebay_open() does, all together. FOREBAY_CREATE and FOREBAY_CREATE_NEW must be the same for all;
+/// FOREBAY_TEMPORARY is refused.
 ///
 /// # Safety
 /// `team` is from forebay_team_join() and used by one thread at a time, `name` is a string, `file` may be written.

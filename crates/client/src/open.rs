@@ -14,6 +14,7 @@ pub struct OpenOptions {
     pub(crate) flags: OpenFlags,
     pub(crate) create: bool,
     pub(crate) create_new: bool,
+    pub(crate) temporary: bool,
     pub(crate) mode: u32,
 }
 
@@ -30,6 +31,7 @@ impl OpenOptions {
             flags: OpenFlags::default(),
             create: false,
             create_new: false,
+            temporary: false,
             mode: 0o644,
         }
     }
@@ -61,6 +63,12 @@ impl OpenOptions {
     /// The file is created and must not exist, not even as a dangling link; needs writing.
     pub fn create_new(&mut self, on: bool) -> &mut Self {
         self.create_new = on;
+        self
+    }
+    /// The file's name is removed when the file is closed, or when the process ends, however it ends, unless the file was renamed before.
+    /// Needs [`OpenOptions::create_new`]. What a server's crash leaves stays.
+    pub fn temporary(&mut self, on: bool) -> &mut Self {
+        self.temporary = on;
         self
     }
     /// Permission bits of a new file; no umask is applied.
@@ -96,18 +104,19 @@ impl OpenOptions {
         }
     }
 
-    /// All but the mode as bits, from the lowest: read, write, append, truncate, create, create_new.
+    /// All but the mode as bits, from the lowest: read, write, append, truncate, create, create_new, temporary.
     pub(crate) fn bits(&self) -> u32 {
         let flags = &self.flags;
         let opens = [flags.read, flags.write, flags.append, flags.truncate];
-        let all = opens.into_iter().chain([self.create, self.create_new]);
+        let creates = [self.create, self.create_new, self.temporary];
+        let all = opens.into_iter().chain(creates);
         all.zip(0..).map(|(on, bit)| u32::from(on) << bit).sum()
     }
 
     /// The options that [`OpenOptions::bits`] gave, with the permission bits of a new file.
     pub(crate) fn from_bits(bits: u32, mode: u32) -> OpenOptions {
-        let [read, write, append, truncate, create, create_new] =
-            [0, 1, 2, 3, 4, 5].map(|bit| bits >> bit & 1 == 1);
+        let [read, write, append, truncate, create, create_new, temporary] =
+            [0, 1, 2, 3, 4, 5, 6].map(|bit| bits >> bit & 1 == 1);
         OpenOptions {
             flags: OpenFlags {
                 read,
@@ -117,6 +126,7 @@ impl OpenOptions {
             },
             create,
             create_new,
+            temporary,
             mode: mode & 0o7777,
         }
     }
@@ -129,7 +139,8 @@ impl OpenOptions {
         let opens = flags.read || flags.write;
         let may_create = flags.write || !creates;
         let may_truncate = !flags.truncate || self.create_new || (flags.write && !flags.append);
-        match opens && may_create && may_truncate {
+        let may_be_temporary = !self.temporary || self.create_new;
+        match opens && may_create && may_truncate && may_be_temporary {
             true => Ok(flags),
             false => Err(Errno::INVAL.into()),
         }

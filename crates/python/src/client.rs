@@ -26,6 +26,7 @@ pub(crate) struct OpenFlags {
     truncate: bool,
     create: bool,
     create_new: bool,
+    temporary: bool,
     mode: u32,
 }
 
@@ -39,6 +40,7 @@ impl OpenFlags {
             .truncate(self.truncate)
             .create(self.create)
             .create_new(self.create_new)
+            .temporary(self.temporary)
             .mode(self.mode);
         options
     }

@@ -110,6 +110,12 @@ static void names(struct forebay *near, struct forebay *far)
     IS(forebay_opendir(far, "/c/f", &dir), -ENOTDIR);
     IS(forebay_rmdir(near, "/c/d"), -ENOTEMPTY);
     IS(forebay_unlink(near, "/c/d"), -EISDIR);
+    struct forebay_file *made, *refused;
+    int temporary = FOREBAY_WRITE | FOREBAY_CREATE_NEW | FOREBAY_TEMPORARY;
+    IS(forebay_open(near, "/c/d/made", temporary, 0600, &made), 0);
+    IS(forebay_open(near, "/c/d/made", FOREBAY_READ | FOREBAY_TEMPORARY, 0, &refused), -EINVAL);
+    IS(forebay_close(made), 0);
+    IS(forebay_stat(far, "/c/d/made", &found), -ENOENT);
     IS(forebay_unlink(near, "/c/d/s"), 0);
     IS(forebay_unlink(near, "/c/d/k"), 0);
     IS(forebay_rmdir(near, "/c/d"), 0);

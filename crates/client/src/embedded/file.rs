@@ -28,7 +28,12 @@ pub struct EmbeddedFile {
     /// Content was changed since the last commit: programs of this node's mount are to see it.
     changed: AtomicBool,
     open: AtomicBool,
+    /// What the file was made as, if that goes with the handle.
+    temporary: Option<NameInDir>,
 }
+
+/// A directory, and a name in it.
+pub(super) type NameInDir = (Fid, Vec<u8>);
 
 impl EmbeddedFile {
     pub(crate) fn new(client: &EmbeddedClient, opened: OpenedFile) -> EmbeddedFile {
@@ -40,7 +45,14 @@ impl EmbeddedFile {
             lock_owner: NEXT_LOCK_OWNER.fetch_add(1, Ordering::Relaxed),
             changed: AtomicBool::new(false),
             open: AtomicBool::new(true),
+            temporary: None,
         }
+    }
+
+    /// The file that was made as `name` loses it when the handle is closed, unless the name is another file's then.
+    pub(super) fn with_temporary_name(mut self, name: NameInDir) -> EmbeddedFile {
+        self.temporary = Some(name);
+        self
     }
 
     pub(crate) fn fid(&self) -> Fid {
@@ -171,10 +183,29 @@ impl EmbeddedFile {
         if !self.take() {
             return Ok(());
         }
+        let removed = self.remove_temporary();
         let flushed = self.delegate.flush(self.handle);
         // Before its locks go, as in `unlock`.
         self.show_changes();
-        self.delegate.release(self.handle).and(flushed)
+        let released = self.delegate.release(self.handle);
+        released.and(flushed).and(removed)
+    }
+
+    fn remove_temporary(&self) -> Result<()> {
+        let Some((dir, name)) = &self.temporary else {
+            return Ok(());
+        };
+        let names = &self.delegate.names;
+        let removed = match names.lookup(*dir, name) {
+            Ok(found) if found.fid == self.fid => names.unlink(*dir, name, self.caller),
+            Ok(_) => return Ok(()),
+            Err(e) => Err(e),
+        };
+        match removed {
+            // Somebody was faster.
+            Err(e) if matches!(e.errno(), Errno::NOENT | Errno::STALE) => Ok(()),
+            removed => removed,
+        }
     }
 
     /// The handle, which is the caller's to close; `EBADF` if it is closed.

@@ -1,4 +1,5 @@
 //! The steps of an open that may create.
+use super::file::NameInDir;
 use super::{EmbeddedClient, EmbeddedFile};
 use crate::OpenOptions;
 use crate::path::{MAX_LINKS, PathWalk, walk};
@@ -56,11 +57,15 @@ pub(crate) fn open_or_create<T>(
 impl EmbeddedClient {
     /// Opens a file.
     pub(crate) fn open(&self, path: &Path, options: &OpenOptions) -> Result<EmbeddedFile> {
-        let opened = self.open_steps(path, options)?;
+        let (opened, name) = self.open_steps(path, options)?;
         if options.flags.truncate && !opened.made {
             self.delegate.kernel_pages.refresh_kernel(opened.attr.fid);
         }
-        Ok(EmbeddedFile::new(self, opened))
+        let file = EmbeddedFile::new(self, opened);
+        Ok(match name.filter(|_| options.temporary) {
+            Some(name) => file.with_temporary_name(name),
+            None => file,
+        })
     }
 
     /// Opens a file that was open before, by its id, for what `flags` say; it is not emptied.
@@ -72,17 +77,23 @@ impl EmbeddedClient {
         Ok(EmbeddedFile::new(self, self.delegate.open(fid, flags)?))
     }
 
-    fn open_steps(&self, path: &Path, options: &OpenOptions) -> Result<OpenedFile> {
+    /// The file, and the name that was made for it.
+    fn open_steps(
+        &self,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<(OpenedFile, Option<NameInDir>)> {
         let (flags, delegate) = (options.effective()?, &self.delegate);
         open_or_create(
             (options.create, options.create_new),
             |follow| walk(delegate, path, follow),
-            |attr| delegate.open(attr.fid, flags),
+            |attr| Ok((delegate.open(attr.fid, flags)?, None)),
             |parent, name| {
                 let (mode, new) = (options.mode, options.create_new);
                 let opened = delegate.create(parent, name, mode, new, flags, self.caller)?;
                 if opened.attr.kind == Kind::File {
-                    return Ok(Some(opened));
+                    let name = (parent, name.to_vec());
+                    return Ok(Some((opened, Some(name))));
                 }
                 delegate.release(opened.handle)?;
                 Ok(None)

@@ -29,7 +29,7 @@
 //! reply whose head does not fit a packet has length 0 there and carries a sealed memfd with the head ([`MAX_LONG_HEAD_BYTES`]).
 
 /// Raised when any message changes its meaning.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Length of a hello.
 pub const HELLO_BYTES: usize = 32;

@@ -110,7 +110,11 @@ impl EmbeddedTeam {
             create: options.create,
             create_new: options.create_new,
         });
-        let flags = options.effective();
+        let flags = match options.temporary {
+            // Which of the handles would its name go with?
+            true => Err(Errno::INVAL.into()),
+            false => options.effective(),
+        };
         // The others are to hear of it at once.
         request.differ = flags.is_err();
         let flags = flags.unwrap_or_default();

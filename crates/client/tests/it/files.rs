@@ -2,6 +2,7 @@
 
 use crate::backends::{BackendKind, World, over_both_backends};
 use forebay_client::{Fallocate, Kind, Lamination, OpenOptions};
+use forebay_testkit::wait::until;
 use rustix::io::Errno;
 use std::io::{Read, Seek, SeekFrom, Write};
 
@@ -9,6 +10,7 @@ over_both_backends![
     paths_links_and_their_errors,
     streaming_positional_and_shared_over_nodes,
     names_attributes_and_lamination,
+    a_temporary_file_loses_the_name_that_it_was_made_with,
     a_codec_hint_that_is_none_is_refused_with_those_there_are,
 ];
 
@@ -97,6 +99,54 @@ fn paths_links_and_their_errors(kind: BackendKind) {
     );
     c.remove_dir_all("/a").unwrap();
     assert!(!run.clients[2].exists("/a"));
+    run.stop();
+}
+
+fn a_temporary_file_loses_the_name_that_it_was_made_with(kind: BackendKind) {
+    let run = World::start(2, kind);
+    let (a, b) = (&run.clients[0], &run.clients[1]);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).temporary(true);
+    a.create_dir("/d").unwrap();
+    for end in ["closed", "dropped", "renamed", "replaced", "removed"] {
+        let path = format!("/d/{end}");
+        let file = options.open(a, &path).unwrap();
+        file.write_at(end.as_bytes(), 0).unwrap();
+        file.commit().unwrap();
+        assert_eq!(b.read(&path).unwrap(), end.as_bytes());
+        match end {
+            "closed" => file.close().unwrap(),
+            "dropped" => drop(file),
+            "renamed" => {
+                b.rename(&path, "/d/kept").unwrap();
+                file.close().unwrap();
+            }
+            "replaced" => {
+                b.write("/d/other", b"other").unwrap();
+                b.rename("/d/other", &path).unwrap();
+                file.close().unwrap();
+            }
+            _ => {
+                b.remove_file(&path).unwrap();
+                file.close().unwrap();
+            }
+        }
+    }
+    // A dropped file of the link is closed with a later call.
+    a.metadata("/d").unwrap();
+    let names = || {
+        let entries = b.read_dir("/d").unwrap();
+        let name = |entry: forebay_client::DirEntry| entry.file_name().to_owned();
+        let names: Vec<_> = entries.map(|entry| name(entry.unwrap())).collect();
+        names
+    };
+    until("their names are gone", || names() == ["kept", "replaced"]);
+    assert_eq!(b.read("/d/kept").unwrap(), b"renamed");
+    assert_eq!(b.read("/d/replaced").unwrap(), b"other");
+    // What is there already is not this handle's to remove.
+    options.create_new(false).create(true);
+    let refused = options.open(a, "/d/kept").map(drop).unwrap_err();
+    assert_eq!(refused.errno(), Errno::INVAL);
     run.stop();
 }
 

@@ -273,6 +273,15 @@ fn members_that_ask_for_different_things_all_fail_and_nothing_is_done(kind: Back
             assert!(heard.iter().all(known), "{heard:?}");
         }
     }
+    // Nobody's handle is the one that the name would go with.
+    let temporary = options.clone().temporary(true).clone();
+    let heard = cluster.all(|team| {
+        team.open("/d0/f", &temporary)
+            .map(drop)
+            .unwrap_err()
+            .errno()
+    });
+    assert!(heard.iter().all(|e| *e == Errno::INVAL), "{heard:?}");
     for k in 0..4 {
         assert!(!client.exists(format!("/d{k}/f")));
     }

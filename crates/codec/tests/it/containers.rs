@@ -159,6 +159,57 @@ fn a_wrong_hint_gives_right_bytes() {
 }
 
 #[test]
+fn a_wrong_hint_costs_ratio() {
+    let values = || (0..64 << 10).map(|i| 280.0 + 9.0 * (f64::from(i) * 1e-3).sin());
+    let singles: Vec<u8> = values().flat_map(|v| (v as f32).to_le_bytes()).collect();
+    let doubles: Vec<u8> = values().flat_map(f64::to_le_bytes).collect();
+    let stored = |codec: &dyn Codec, layout: ElementLayout, raw: &[u8]| {
+        let mut encoded = EncodedContainer::new();
+        codec.encode(&layout, raw, &mut encoded).unwrap();
+        encoded.encoded_len()
+    };
+    for codec in codecs() {
+        // The others see bytes, not numbers.
+        if !matches!(codec.id(), CodecId::Xor | CodecId::Field | CodecId::Pco) {
+            continue;
+        }
+        for (truth, wrong, raw) in [
+            (
+                layout(ElementType::F32, 1, 0),
+                layout(ElementType::F64, 1, 0),
+                &singles,
+            ),
+            (
+                layout(ElementType::F32, 1, 0),
+                layout(ElementType::Bf16, 1, 0),
+                &singles,
+            ),
+            (
+                layout(ElementType::F32, 1, 0),
+                layout(ElementType::F32, 1, 1),
+                &singles,
+            ),
+            (
+                layout(ElementType::F64, 1, 0),
+                layout(ElementType::F32, 1, 0),
+                &doubles,
+            ),
+            (
+                layout(ElementType::F64, 1, 0),
+                layout(ElementType::F64, 1, 3),
+                &doubles,
+            ),
+        ] {
+            let (right, wrong_len) = (stored(&*codec, truth, raw), stored(&*codec, wrong, raw));
+            assert!(
+                right < wrong_len,
+                "{codec:?}: {truth:?} {right}, {wrong:?} {wrong_len}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_whole_container_comes_back_and_random_bytes_grow_by_the_head_alone() {
     let raw = seeded_bytes(4, MAX_CONTAINER_LEN);
     for codec in codecs() {

@@ -4,7 +4,7 @@ use crate::common::{Fixture, options};
 use crate::encoded::{
     assert_counted, assert_empties, assert_read, checked, containers, encoding, flip,
 };
-use forebay_data::container::{self, Container, ContainerId};
+use forebay_data::container::{self, Container, ContainerId, EncodedParts};
 use forebay_data::{AppendOptions, LogId, SeriesId};
 use forebay_proto::Fid;
 use forebay_testkit::random::{Random, seeded_bytes};
@@ -253,6 +253,36 @@ fn a_damaged_base_is_told_by_all_that_need_it_and_healed_by_the_same_bytes() {
     ] {
         assert_read(&fixture, log, bytes);
     }
+    assert_counted(&fixture);
+}
+
+#[test]
+fn a_base_with_a_damaged_head_is_told_by_all_that_need_it_and_healed_by_the_same_bytes() {
+    let mut fixture = Fixture::new(encoding());
+    let [(key, first), (log, second)] = two_versions(&fixture, MIB);
+    let based = with_base(&fixture);
+    let base = container::containers_of(based[0].base().unwrap()).next();
+    let base = container::load(&fixture.store, base.unwrap());
+    let base = base.unwrap().unwrap();
+    // What was parsed before is not remembered.
+    fixture.crash();
+    flip(&fixture, &base, EncodedParts::HEAD);
+    for log in [key, log] {
+        for at in [0, 5 * 4096 + 100, 9 * 4096] {
+            let error = fixture.read(log, at, 8).unwrap_err();
+            assert_eq!(error.errno(), Errno::IO);
+            let named = format!("container {}", base.id);
+            assert!(error.to_string().contains(&named), "{error}");
+        }
+    }
+    let (of_containers, of_spans) = checked(&fixture);
+    let damage = format!("{of_containers} {of_spans}");
+    assert!(of_containers >= 2 && of_spans >= 2, "{damage}");
+    let healed = version_of(&fixture, 8, &first, MIB, 9);
+    for (log, bytes) in [(key, &first), (log, &second), (healed, &first)] {
+        assert_read(&fixture, log, bytes);
+    }
+    assert_eq!(checked(&fixture), (0, 0));
     assert_counted(&fixture);
 }
 

@@ -399,6 +399,44 @@ fn what_is_encoded_inline_takes_less_of_the_quota_at_once() {
 }
 
 #[test]
+fn where_the_disk_is_slower_than_the_codec_bytes_are_encoded_as_they_are_written() {
+    let auto = LogStoreOptions {
+        codec_when: CodecWhen::Auto,
+        ..options()
+    };
+    // 25 MB/s.
+    let disk = HookedIo::new(FaultIo::new(1), move |path, call| {
+        if let Call::Write { len, .. } = call
+            && path.starts_with("/data")
+        {
+            std::thread::sleep(Duration::from_nanos(40 * len));
+        }
+        Ok(())
+    });
+    let store = Store::open(Arc::new(disk.clone()), Path::new("/kv"), Options::default());
+    let store = Arc::new(store.unwrap());
+    let logs = LogStore::open(Arc::new(disk), Path::new("/data"), store, auto).unwrap();
+    let log = logs.create_log(Fid(1), CodecHint::default()).unwrap();
+    let numbers = wave(1, 6 * MIB);
+    let mut encoded_from = 0;
+    for (i, part) in numbers.chunks(MIB).enumerate() {
+        logs.append(log, part).unwrap();
+        logs.flush(log, false).unwrap();
+        let stats = logs.stats();
+        // Its rate is known after 16 MB.
+        match i < 15 {
+            true => assert_eq!(stats.encoded_from, 0, "{i}: {stats:?}"),
+            false => encoded_from = stats.encoded_from,
+        }
+    }
+    assert!(encoded_from >= 6 << 20, "{encoded_from}");
+    let mut read = vec![0; numbers.len()];
+    logs.read(log, 0, &mut read).unwrap();
+    assert!(read == numbers);
+    logs.close().unwrap();
+}
+
+#[test]
 fn a_log_is_encoded_as_its_file_says() {
     let fixture = Fixture::new(encoding());
     for (i, (hint, codec)) in [

@@ -192,9 +192,12 @@ class Connection:
             raw.close()
             raise
 
-    def open_raw(self, path: Path, mode: str = "rb", *, permissions: int = 0o644) -> File:
-        """Opens a file without a buffer."""
-        parsed = _modes.parse(mode, permissions)
+    def open_raw(
+        self, path: Path, mode: str = "rb", *, permissions: int = 0o644, temporary: bool = False
+    ) -> File:
+        """Opens a file without a buffer. A ``temporary`` one, of mode ``x``, loses its name when it is closed or the process ends, however
+        that ends, unless it was renamed before. What a server's crash leaves stays."""
+        parsed = _modes.parse(mode, permissions, temporary)
         path = os.fspath(path)
         return File(self, self._client.open(path, parsed.flags), path, parsed.raw, parsed.flags)
 

@@ -15,6 +15,7 @@ class Flags:
     truncate: bool = False
     create: bool = False
     create_new: bool = False
+    temporary: bool = False
     mode: int = 0o644
 
 
@@ -27,7 +28,7 @@ class Mode:
     raw: str
 
 
-def parse(mode: str, permissions: int = 0o644) -> Mode:
+def parse(mode: str, permissions: int = 0o644, temporary: bool = False) -> Mode:
     """Reads a mode such as ``"r+b"``; ``ValueError`` for what ``open`` refuses too."""
     letters = set(mode)
     if letters - set("rwaxbt+") or len(mode) > len(letters):
@@ -46,6 +47,7 @@ def parse(mode: str, permissions: int = 0o644) -> Mode:
         truncate=kind == "w",
         create=kind in "wa",
         create_new=kind == "x",
+        temporary=temporary,
         mode=permissions,
     )
     raw = kind + "b" + ("+" if both else "")

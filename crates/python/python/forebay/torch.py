@@ -241,6 +241,12 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         self.use_collectives = True
         # Of every rank's plan as it was last given out: a planner that keeps plans sends only those that changed.
         self._regions: dict[int, _Region] = {}
+        # The data file of the save under way, at the rank that made it: its name goes with the rank, or with a save that does not finish.
+        self._made: forebay.File | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The open file is this process's.
+        return {**self.__dict__, "_made": None}
 
     @property
     def checkpoint_id(self) -> str:
@@ -252,13 +258,19 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         if checkpoint_id:
             self.path = _path(checkpoint_id)
         self.save_id = uuid.uuid4().hex
+        self._drop_made()
+
+    def _drop_made(self) -> None:
+        made, self._made = self._made, None
+        if made is not None:
+            made.close()
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self.rank = kwargs.get("rank")
         self.use_collectives = kwargs.get("use_collectives", True)
-        # What a save that was killed left in the directory goes. Nothing of this one is there yet: with collectives no rank makes a file
+        # What a save left in the directory whose server was killed goes. Nothing of this one is there yet: with collectives no rank makes a file
         # before all have come to the plan, and without them each has names of its own.
-        for name in (self._data_name(), self._metadata_name() + ".tmp"):
+        for name in (self._data_name(), self._data_name() + ".tmp", self._metadata_name() + ".tmp"):
             with suppress(FileNotFoundError, NotADirectoryError):
                 self.connection.remove(os.path.join(self.path, name))
 
@@ -274,7 +286,7 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         return METADATA if self.use_collectives or self.rank is None else f"__{self.rank}{METADATA}"
 
     def _data_name(self) -> str:
-        """The data file of the save under way, which no checkpoint names."""
+        """The data file of the save under way, which no checkpoint names; until it is finished, with ``.tmp`` behind."""
         try:
             found = self.connection.lstat(os.path.join(self.path, self._metadata_name()))
             replaces = f"{found.st_ino}_{found.st_mtime_ns:x}"
@@ -304,9 +316,10 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
                 end += length
         self.connection.makedirs(self.path, exist_ok=True)
         # Whatever has this name, it is not this save's to write over.
-        with self.connection.open_raw(os.path.join(self.path, self._data_name()), "xb") as file:
-            # What lies behind is the tail.
-            file.truncate(end)
+        self._drop_made()
+        self._made = self.connection.open_raw(os.path.join(self.path, self._data_name() + ".tmp"), "xb", temporary=True)
+        # What lies behind is the tail.
+        self._made.truncate(end)
         return [
             dataclasses.replace(plan, storage_data=self._regions[rank]) if rank in needed else plan
             for rank, plan in enumerate(plans)
@@ -316,7 +329,7 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         name = self._data_name()
         results = []
         rest: list[tuple[WriteItem, Any]] = []
-        with self.connection.open_raw(os.path.join(self.path, name), "r+b") as file:
+        with self.connection.open_raw(os.path.join(self.path, name + ".tmp"), "r+b") as file:
             start = plan.storage_data.start if plan.storage_data is not None else 0
             for item in plan.items:
                 length = _slot_bytes(item)
@@ -361,18 +374,21 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         metadata.version = CURRENT_DCP_VERSION
         metadata.storage_data = stored
         metadata.storage_meta = self.storage_meta()
+        data = os.path.join(self.path, data_name)
         final = os.path.join(self.path, self._metadata_name())
-        with self.connection.open_raw(final + ".tmp", "wb") as file:
+        with self.connection.open_raw(final + ".tmp", "xb", temporary=True) as file:
             file.write(pickle.dumps(metadata))
             if self.sync_files:
                 file.commit()
-        self.connection.rename(final + ".tmp", final)
+            self.connection.rename(data + ".tmp", data)
+            self.connection.rename(final + ".tmp", final)
+        self._drop_made()
         # Nothing names the data of what was there before, but what ranks wrote that each have a checkpoint there.
         names = self.connection.listdir(self.path)
         lone_ranks = [name[2:].removesuffix(METADATA) for name in names if name.startswith("__") and name.endswith(METADATA)]
         kept = tuple(prefix + rank + "_" for rank in lone_ranks for prefix in ("__", "__rank"))
         for name in names:
-            is_data = name.startswith("__") and name.endswith(".distcp") and name != data_name
+            is_data = name.startswith("__") and name.endswith((".distcp", ".distcp.tmp")) and name != data_name
             is_replaced = not name.startswith(kept) if self.use_collectives else name.startswith(self._data_prefix())
             if is_data and is_replaced:
                 self.connection.remove(os.path.join(self.path, name))

@@ -6,6 +6,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -50,12 +51,17 @@ def test_a_checkpoint_is_one_file_and_what_describes_it(saved, near):
 
 def test_a_rank_that_is_killed_leaves_the_checkpoint_before(service, near, far):
     torchrun(RANKS, "killed", service, fails=True)
-    before = [n for n in near.listdir("/ckpt/killed") if n == ".metadata" or n == "__all_0.distcp"]
-    assert len(before) == 2
-    # What is left goes with the next save, or when it is asked for.
-    writer = StorageWriter(far)
-    writer.reset("/ckpt/killed")
-    writer.set_up_storage_writer(True)
+    # A server takes a moment to see that a rank has ended.
+    end = time.monotonic() + 30
+    while near.listdir("/ckpt/killed") != [".metadata", "__all_0.distcp"]:
+        assert time.monotonic() < end, near.listdir("/ckpt/killed")
+        time.sleep(0.05)
+    # What is left where a server was killed too goes with the next save.
+    before, half = near.listdir("/ckpt/killed"), StorageWriter(far)
+    half.reset("/ckpt/killed")
+    for name in (half._data_name(), half._data_name() + ".tmp", ".metadata.tmp"):
+        near.write_bytes(f"/ckpt/killed/{name}", b"half")
+    half.set_up_storage_writer(True)
     assert near.listdir("/ckpt/killed") == before
     torchrun(2, "after", service)
     assert len(near.listdir("/ckpt/killed")) == 2

@@ -145,6 +145,19 @@ def test_errors_are_those_of_the_system(near, place):
         forebay.connect("/var/tmp")
 
 
+def test_a_temporary_file_goes_with_its_handle(near, far, place):
+    with near.open_raw(f"{place}/half", "xb", temporary=True) as file:
+        file.write(b"half")
+        assert far.exists(f"{place}/half")
+    assert not far.exists(f"{place}/half")
+    with near.open_raw(f"{place}/whole.tmp", "xb", temporary=True) as file:
+        file.write(b"whole")
+        near.rename(f"{place}/whole.tmp", f"{place}/whole")
+    assert near.listdir(place) == ["whole"] and far.read_bytes(f"{place}/whole") == b"whole"
+    with pytest.raises(OSError, match="Invalid argument"):
+        near.open_raw(f"{place}/whole", "r+b", temporary=True)
+
+
 def test_any_contiguous_memory_is_read_and_written(near, place):
     import array
 

@@ -162,7 +162,7 @@ fn write(client: &Client, seed: u64) {
     }
 }
 
-/// Takes what its words say and waits: `lock`, `open`, `team`.
+/// Takes what its words say and waits: `lock`, `open`, `team`, `temporary`.
 fn hold(client: &Client, what: &str) {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true);
@@ -174,6 +174,13 @@ fn hold(client: &Client, what: &str) {
         file.lock(&LockRange::bytes(..), LockMode::Exclusive)
             .unwrap();
     }
+    let _temporary = (what == "temporary").then(|| {
+        let mut options = OpenOptions::new();
+        let made = options.write(true).create_new(true).temporary(true);
+        let made = made.open(client, "/temporary").unwrap();
+        made.write_at(b"half", 0).unwrap();
+        made
+    });
     // One of two.
     let _team = (what == "team").then(|| client.team(&client.plan_of_all(7, 2)).unwrap());
     if what == "wait" {

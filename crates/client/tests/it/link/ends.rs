@@ -107,6 +107,20 @@ fn a_client_killed_at_any_point_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
+fn a_temporary_file_of_a_killed_client_loses_its_name() {
+    let _turn = turns::shared();
+    let world = World::start(2, BackendKind::Link);
+    let mut holder = JobProcess::start("hold temporary", &world.place());
+    assert_eq!(holder.line().as_deref(), Some("holds"));
+    let far = &world.clients[1];
+    assert!(far.exists("/temporary"));
+    holder.kill();
+    until("its name is gone", || !far.exists("/temporary"));
+    assert_eq!(far.metadata("/held").unwrap().len(), 4);
+    world.stop_and_check();
+}
+
+#[test]
 fn locks_and_open_files_of_a_killed_client_go_and_waits_for_them_end() {
     let _turn = turns::shared();
     let world = World::start(1, BackendKind::Link);
