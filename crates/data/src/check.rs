@@ -5,10 +5,10 @@
 //! |---|---|
 //! | `segment_files` | segment files, kept open during the check |
 //! | `stored_bytes` | checks raw bytes and chunks against their checksums; says which addresses of a span are damaged |
-//! | `wrong_fingerprints` | chunks that other bytes would be taken for |
+//! | `wrong_fingerprints` | chunks whose fingerprint is not that of their bytes |
 //! | `recount` | counts of chunks, from the spans and the holds of bases |
 //!
-//! Each chunk is read once, however many spans name it.
+//! However many spans name a chunk, it is read once for its checksum, and once more for its fingerprint.
 mod recount;
 mod segment_files;
 mod stored_bytes;

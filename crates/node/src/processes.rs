@@ -137,11 +137,11 @@ pub fn ranks(groups: &BTreeSet<u32>) -> Vec<u32> {
     all
 }
 
-/// Whether one of the variables, each `NAME=VALUE`, that a process was started with `is` it. Those of another user's processes cannot be
+/// Whether one of the variables, each `NAME=VALUE`, that a process was started with `matches`. Those of another user's processes cannot be
 /// read.
-fn any_variable(pid: u32, is: impl FnMut(&[u8]) -> bool) -> bool {
+fn any_variable(pid: u32, matches: impl FnMut(&[u8]) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environment.split(|byte| *byte == 0).any(is)
+    environment.split(|byte| *byte == 0).any(matches)
 }
 
 /// Whether a process of this user was started with this variable.

@@ -1,10 +1,10 @@
 //! The steps of this process's Slurm job on this machine: what a command has started, or is starting, with `srun`.
 //!
 //! A step whose `srun` was killed runs until the job ends: nobody else ends its tasks. One that Slurm starts only after its `srun` has ended
-//! does not find that, and ends without a task.
-use crate::process_handle::wait_for_any;
+//! does not reach its `srun`, and ends without a task.
+use crate::process_handle::{ProcessHandle, wait_for_any};
 use crate::processes::{below, has_variable, pids, start_ticks};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 /// The variable that tells the processes of a command which `forebay run` it belongs to, as `PID@HOST`. What `srun` starts inherits it.
@@ -19,8 +19,9 @@ const STEP_SCAN_INTERVAL: Duration = Duration::from_millis(20);
 /// Between two looks for new tasks of steps that have not ended.
 const TASK_SCAN_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The tasks of a command in its steps, which are killed because it is over.
-pub struct LeftTasks {
+/// The tasks of a command that is over, in steps that run on. They are known by [`COMMAND_VARIABLE`]: a task that `srun` gave another
+/// environment (`--export`) is not found.
+pub struct OrphanedTasks {
     /// Their [`COMMAND_VARIABLE`].
     pub command: String,
     /// They are killed from then on: until then whoever started them may end them.
@@ -29,8 +30,8 @@ pub struct LeftTasks {
 
 /// Waits, until `end` at most, for the steps of this process's Slurm job on this machine that began at `since` ([`start_ticks`]) or later,
 /// also for those that a command has asked for and Slurm still starts: they may use the mounts though they have not yet. From the call on
-/// no other step is asked for. Meanwhile kills the tasks `left`. Outside of Slurm there are none.
-pub fn wait_for_launched(since: Option<u64>, left: Option<&LeftTasks>, end: Instant) {
+/// no other step is asked for. Meanwhile kills the tasks `orphaned`. Outside of Slurm there are none.
+pub fn wait_for_launched(since: Option<u64>, orphaned: Option<&OrphanedTasks>, end: Instant) {
     let (Some(since), Ok(job)) = (since, std::env::var("SLURM_JOB_ID")) else {
         return;
     };
@@ -43,8 +44,8 @@ pub fn wait_for_launched(since: Option<u64>, left: Option<&LeftTasks>, end: Inst
     loop {
         let steps: Vec<u32> = pids().into_iter().filter(is_one).collect();
         let now = Instant::now();
-        if let Some(left) = left.filter(|left| now >= left.kill_from) {
-            steps.iter().for_each(|step| left.kill_below(*step));
+        if let Some(tasks) = orphaned.filter(|tasks| now >= tasks.kill_from) {
+            steps.iter().for_each(|step| tasks.kill_below(*step));
         }
         if now >= end || (steps.is_empty() && now >= launched) {
             return;
@@ -60,15 +61,17 @@ pub fn wait_for_launched(since: Option<u64>, left: Option<&LeftTasks>, end: Inst
     }
 }
 
-impl LeftTasks {
+impl OrphanedTasks {
     /// Kills those that have `step` above them. The step has other processes too, which are not the command's.
     fn kill_below(&self, step: u32) {
         for pid in below(step, &[]) {
-            if has_variable(pid, COMMAND_VARIABLE, &self.command)
-                && let Some(pid) = Pid::from_raw(pid as i32)
-            {
+            // Held first, so that the process that is looked at is the one that is killed.
+            let Ok(process) = ProcessHandle::open(pid) else {
+                continue;
+            };
+            if has_variable(pid, COMMAND_VARIABLE, &self.command) {
                 // Fails only if it has ended.
-                let _ = kill_process(pid, Signal::KILL);
+                let _ = process.signal(Signal::KILL);
             }
         }
     }
@@ -86,6 +89,36 @@ fn is_step(line: &str, job: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_step_the_tasks_of_the_command_are_killed_and_no_others() {
+        use std::process::{Command, Stdio};
+        // A step that has three tasks, of which one is the command's.
+        let script = format!(
+            "{COMMAND_VARIABLE}=7@here sleep 1000 & {COMMAND_VARIABLE}=7@there sleep 1000 & sleep 1000 & \
+             wait $(jobs -p | head -1); echo one ended; kill $(jobs -p)"
+        );
+        let mut step = Command::new("bash");
+        step.args(["-c", &script]).stdout(Stdio::piped());
+        let step = step.spawn().unwrap();
+        while below(step.id(), &[]).len() < 3 {
+            std::thread::sleep(STEP_SCAN_INTERVAL);
+        }
+        let tasks = OrphanedTasks {
+            command: "7@here".into(),
+            kill_from: Instant::now(),
+        };
+        let alive = || below(step.id(), &[]);
+        let is_ours = |pid: &u32| has_variable(*pid, COMMAND_VARIABLE, &tasks.command);
+        while !alive().iter().any(is_ours) {
+            std::thread::sleep(STEP_SCAN_INTERVAL);
+        }
+        let others: Vec<u32> = alive().into_iter().filter(|pid| !is_ours(pid)).collect();
+        assert_eq!(others.len(), 2);
+        tasks.kill_below(step.id());
+        let said = step.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&said.stdout), "one ended\n");
+    }
 
     #[test]
     fn a_step_of_slurm_is_known_by_the_command_line_of_its_process() {

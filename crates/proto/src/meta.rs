@@ -59,6 +59,8 @@ service! {
             parent: Fid,
             /// The name in it.
             name: Vec<u8>,
+            /// The inode that the name must be of; `None`: any.
+            fid: Option<Fid>,
             /// Who asks.
             caller: Caller,
         }) -> Fid;

@@ -12,7 +12,7 @@ use forebay_fabric::Message;
 use serde::{Deserialize, Serialize};
 
 /// Raised when any message changes its meaning; the handshake compares it.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// The parts of a member: the enum of the requests to each, the method of [`MemberServices`] that gives the part, and its service.
 /// A new line moves the tag of [`Request::Kernel`]: raise [`VERSION`].

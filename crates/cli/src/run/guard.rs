@@ -6,7 +6,7 @@ use super::signals::forward_signal;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::{ProcessHandle, wait_for_any};
 use forebay_node::processes;
-use forebay_node::slurm_steps::{self, COMMAND_VARIABLE, LeftTasks};
+use forebay_node::slurm_steps::{self, COMMAND_VARIABLE, OrphanedTasks};
 use forebay_node::start::launcher::run_name;
 use forebay_node::threads::spawn;
 use rustix::event::{PollFd, PollFlags};
@@ -206,12 +206,7 @@ fn end_all_below(top: u32, spared: &[u32], since: Option<u64>, command: String) 
     while begun.elapsed() < STEP_END_LIMIT * 2 {
         let below = processes::below(top, spared);
         if below.is_empty() {
-            if !asked.is_empty() {
-                let kill_from = Instant::now();
-                let left = LeftTasks { command, kill_from };
-                slurm_steps::wait_for_launched(since, Some(&left), begun + STEP_END_LIMIT * 3);
-            }
-            return;
+            break;
         }
         for pid in below.iter().copied() {
             let step = begun.elapsed() < STEP_END_LIMIT
@@ -228,5 +223,12 @@ fn end_all_below(top: u32, spared: &[u32], since: Option<u64>, command: String) 
         }
         wait_for_any(&below, &[], RESCAN_LIMIT);
     }
-    tracing::warn!("processes of the command do not end");
+    if begun.elapsed() >= STEP_END_LIMIT * 2 {
+        tracing::warn!("processes of the command do not end");
+    }
+    if !asked.is_empty() {
+        let kill_from = Instant::now();
+        let orphaned = OrphanedTasks { command, kill_from };
+        slurm_steps::wait_for_launched(since, Some(&orphaned), begun + STEP_END_LIMIT * 3);
+    }
 }

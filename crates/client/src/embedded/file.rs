@@ -28,7 +28,7 @@ pub struct EmbeddedFile {
     /// Content was changed since the last commit: programs of this node's mount are to see it.
     changed: AtomicBool,
     open: AtomicBool,
-    /// What the file was made as, if that goes with the handle.
+    /// The name that is removed at the close, if it is still this file's.
     temporary: Option<NameInDir>,
 }
 
@@ -196,13 +196,8 @@ impl EmbeddedFile {
             return Ok(());
         };
         let names = &self.delegate.names;
-        let removed = match names.lookup(*dir, name) {
-            Ok(found) if found.fid == self.fid => names.unlink(*dir, name, self.caller),
-            Ok(_) => return Ok(()),
-            Err(e) => Err(e),
-        };
-        match removed {
-            // Somebody was faster.
+        match names.unlink_file(*dir, name, self.fid, self.caller) {
+            // It was renamed or removed before, or the name is another file's now.
             Err(e) if matches!(e.errno(), Errno::NOENT | Errno::STALE) => Ok(()),
             removed => removed,
         }
@@ -211,7 +206,12 @@ impl EmbeddedFile {
     /// The handle, which is the caller's to close; `EBADF` if it is closed.
     pub(crate) fn take_handle(&self) -> Result<Handle> {
         match self.take() {
-            true => Ok(self.handle),
+            true => {
+                if let Err(e) = self.remove_temporary() {
+                    tracing::warn!("the name of a temporary file stays: {e}");
+                }
+                Ok(self.handle)
+            }
             false => Err(Errno::BADF.into()),
         }
     }

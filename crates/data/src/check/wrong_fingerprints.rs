@@ -1,7 +1,7 @@
 //! Compares fingerprints with the bytes of their chunks.
 //!
-//! A chunk whose fingerprint is that of other bytes is read right. But those other bytes, once they are written, are taken for the chunk
-//! without a look at it ([`FingerprintKind::needs_compare`](crate::fingerprint::FingerprintKind::needs_compare)).
+//! A chunk with a wrong fingerprint reads right. But its bytes are not found when they are written again, and of bytes that do have that
+//! fingerprint only a checksum tells that they are not the chunk's.
 use super::{ByteCheck, StoredBytes};
 use crate::container::{ChunkCounts, Container, load_fingerprints};
 use crate::fingerprint::FingerprintBatch;
@@ -21,26 +21,29 @@ impl StoredBytes<'_> {
         if self.byte_check != ByteCheck::Bytes || self.bad.contains_key(&container.id) {
             return Ok(Vec::new());
         }
-        let Some(known) = load_fingerprints(self.store, container.id)? else {
+        let Some(stored) = load_fingerprints(self.store, container.id)? else {
             return Ok(Vec::new());
         };
         let is_named = |i: usize| {
             container.chunk(i).crc.is_some() && counts.is_none_or(|counts| counts.0[i] > 0)
         };
-        let compared = |i: &usize| is_named(*i) && known.of.get(*i).is_some_and(Option::is_some);
-        let needed = container.needed_parts(is_named);
+        let is_compared = |i: usize| is_named(i) && stored.of.get(i).is_some_and(Option::is_some);
+        if !(0..container.count()).any(is_compared) {
+            return Ok(Vec::new());
+        }
+        let needed = container.needed_parts(is_compared);
         // Whatever keeps the bytes from being decoded, `check_container` has told of it.
         let Ok(Some(raw)) = self.raw_bytes(container, &needed) else {
             return Ok(Vec::new());
         };
         let mut wrong = Vec::new();
         let mut found = |i: usize, fingerprint| {
-            if known.of[i] != Some(fingerprint) {
+            if stored.of[i] != Some(fingerprint) {
                 wrong.push(i);
             }
         };
-        let mut batch = FingerprintBatch::new(known.kind, &raw);
-        for i in (0..container.count()).filter(compared) {
+        let mut batch = FingerprintBatch::new(stored.kind, &raw);
+        for i in (0..container.count()).filter(|i| is_compared(*i)) {
             let positions = container.positions(i);
             let place = positions.start as usize..positions.end as usize;
             batch.push(i, place, &mut found);

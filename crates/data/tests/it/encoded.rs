@@ -100,7 +100,10 @@ pub fn checked(fixture: &Fixture) -> (usize, usize) {
     let mut check = StoredBytes::new(&fixture.store, Some(files), ByteCheck::Bytes);
     let bad = containers(fixture).into_iter().map(|c| {
         let counts = container::load_counts(&fixture.store, &c).unwrap();
-        check.check_container(&c, Some(&counts)).len()
+        let bad = check.check_container(&c, Some(&counts)).len();
+        let wrong = check.wrong_fingerprints(&c, Some(&counts)).unwrap();
+        assert_eq!(wrong, [], "container {}", c.id);
+        bad
     });
     let of_containers = bad.sum();
     let spans = span::all(&fixture.store).map(|s| check.check_span(&s.unwrap()).len());

@@ -20,7 +20,7 @@ use crate::processes;
 use crate::server_rpc::ServerRpc;
 use crate::serving::{OnEarlyStop, ServedPrograms};
 use crate::settings::Settings;
-use crate::slurm_steps::{self, LeftTasks};
+use crate::slurm_steps::{self, OrphanedTasks};
 use crate::spec::{MemberLocation, ServerFailure, ServerReport, host, on_this_host};
 use crate::transport;
 use forebay_fabric::session::{self, Identity, Session, StartError, Timing};
@@ -372,6 +372,9 @@ fn stop_when_alone(session: &Session, events: Sender<ServerEvent>) {
 /// What `run` takes at most, once a server stops, to end its command in order.
 const COMMAND_END_TIME: Duration = Duration::from_secs(10);
 
+/// What the tasks of a command that were killed take at most to end.
+const TASK_END_TIME: Duration = Duration::from_secs(5);
+
 /// Waits, after a stop before the command has ended, until it has. As long as the process that gets standard input runs, so does
 /// the launcher, on every machine, and dead mounts stay until that has ended. Slurm ends the processes that watch them with the step:
 /// there each server waits for the ranks of its machine itself.
@@ -385,12 +388,14 @@ fn wait_for_command_exit(callers: &BTreeSet<u32>, input: Option<Receiver<()>>, l
         return;
     }
     let since = processes::start_ticks(std::process::id());
-    // What the command's own end leaves: its `srun` may have been killed because it did not end its step.
-    let left = std::env::var(RUN_VARIABLE).ok().map(|run| LeftTasks {
+    // Its `srun` may have been killed because it did not end its step.
+    let kill_from = Instant::now() + COMMAND_END_TIME;
+    let end = end.max(kill_from + TASK_END_TIME);
+    let orphaned = std::env::var(RUN_VARIABLE).ok().map(|run| OrphanedTasks {
         command: run,
-        kill_from: Instant::now() + COMMAND_END_TIME,
+        kill_from,
     });
-    slurm_steps::wait_for_launched(since, left.as_ref(), end);
+    slurm_steps::wait_for_launched(since, orphaned.as_ref(), end);
     loop {
         let ranks = processes::ranks(callers);
         let left = end.saturating_duration_since(Instant::now());

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import errno
 import io
 import math
 import os
@@ -241,12 +242,13 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         self.use_collectives = True
         # Of every rank's plan as it was last given out: a planner that keeps plans sends only those that changed.
         self._regions: dict[int, _Region] = {}
-        # The data file of the save under way, at the rank that made it: its name goes with the rank, or with a save that does not finish.
-        self._made: forebay.File | None = None
+        # The data file of the save under way, at the rank that made it. It is temporary: its name is removed when it is closed, or the rank
+        # ends.
+        self._data_file: forebay.File | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # The open file is this process's.
-        return {**self.__dict__, "_made": None}
+        return {**self.__dict__, "_data_file": None}
 
     @property
     def checkpoint_id(self) -> str:
@@ -258,12 +260,12 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         if checkpoint_id:
             self.path = _path(checkpoint_id)
         self.save_id = uuid.uuid4().hex
-        self._drop_made()
+        self._discard_data_file()
 
-    def _drop_made(self) -> None:
-        made, self._made = self._made, None
-        if made is not None:
-            made.close()
+    def _discard_data_file(self) -> None:
+        file, self._data_file = self._data_file, None
+        if file is not None:
+            file.close()
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self.rank = kwargs.get("rank")
@@ -315,11 +317,14 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
                 self._regions[rank] = _Region(end, length)
                 end += length
         self.connection.makedirs(self.path, exist_ok=True)
-        # Whatever has this name, it is not this save's to write over.
-        self._drop_made()
-        self._made = self.connection.open_raw(os.path.join(self.path, self._data_name() + ".tmp"), "xb", temporary=True)
+        self._discard_data_file()
+        data = os.path.join(self.path, self._data_name())
+        if self.connection.exists(data):
+            # Whatever has this name, it is not this save's to write over.
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), data)
+        self._data_file = self.connection.open_raw(data + ".tmp", "xb", temporary=True)
         # What lies behind is the tail.
-        self._made.truncate(end)
+        self._data_file.truncate(end)
         return [
             dataclasses.replace(plan, storage_data=self._regions[rank]) if rank in needed else plan
             for rank, plan in enumerate(plans)
@@ -376,13 +381,18 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         metadata.storage_meta = self.storage_meta()
         data = os.path.join(self.path, data_name)
         final = os.path.join(self.path, self._metadata_name())
-        with self.connection.open_raw(final + ".tmp", "xb", temporary=True) as file:
-            file.write(pickle.dumps(metadata))
-            if self.sync_files:
-                file.commit()
-            self.connection.rename(data + ".tmp", data)
-            self.connection.rename(final + ".tmp", final)
-        self._drop_made()
+        try:
+            with self.connection.open_raw(final + ".tmp", "xb", temporary=True):
+                # Closed before it gets its name: a close publishes.
+                with self.connection.open_raw(final + ".tmp", "r+b") as file:
+                    file.write(pickle.dumps(metadata))
+                    if self.sync_files:
+                        file.commit()
+                # Unlike a rename, it replaces nothing.
+                self.connection.link(data + ".tmp", data)
+                self.connection.rename(final + ".tmp", final)
+        finally:
+            self._discard_data_file()
         # Nothing names the data of what was there before, but what ranks wrote that each have a checkpoint there.
         names = self.connection.listdir(self.path)
         lone_ranks = [name[2:].removesuffix(METADATA) for name in names if name.startswith("__") and name.endswith(METADATA)]

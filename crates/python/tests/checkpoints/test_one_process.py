@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import time
 
 import pytest
@@ -128,13 +129,31 @@ def test_a_failed_save_is_no_checkpoint(near, place):
         def finish(self, metadata, results):
             raise OSError("broken")
 
+    broken = Broken(near, f"{place}/c")
     with pytest.raises(dcp.CheckpointException):
-        dcp.save({"t": torch.ones(9)}, storage_writer=Broken(near, f"{place}/c"), no_dist=True)
+        dcp.save({"t": torch.ones(9)}, storage_writer=broken, no_dist=True)
     with pytest.raises(dcp.CheckpointException):
         dcp.load({"t": torch.ones(9)}, storage_reader=StorageReader(near, f"{place}/c"), no_dist=True)
-    writer = StorageWriter(near, f"{place}/c")
-    writer.set_up_storage_writer(True)
+    assert len(near.listdir(f"{place}/c")) == 1
+    # A writer that is pickled, for a process that saves, leaves the file to this one.
+    assert pickle.loads(pickle.dumps(StorageWriter(near, place)))._data_file is None
+    broken.reset()
     assert near.listdir(f"{place}/c") == []
+
+
+def test_a_save_whose_end_fails_leaves_nothing_and_one_without_syncs_is_whole_elsewhere(near, far, place, monkeypatch):
+    path = f"{place}/c"
+    dcp.save({"t": torch.ones(9)}, storage_writer=StorageWriter(near, path, sync_files=False), no_dist=True)
+    before = near.listdir(path)
+    with monkeypatch.context() as patch:
+        link = lambda *a: (_ for _ in ()).throw(OSError("broken"))  # noqa: E731
+        patch.setattr(forebay.Connection, "link", link)
+        with pytest.raises(dcp.CheckpointException):
+            dcp.save({"t": torch.zeros(9)}, storage_writer=StorageWriter(near, path), no_dist=True)
+    assert near.listdir(path) == before
+    found = {"t": torch.zeros(9)}
+    dcp.load(found, storage_reader=StorageReader(far, path), no_dist=True)
+    assert torch.equal(found["t"], torch.ones(9))
 
 
 def test_a_directory_that_is_there_stays_as_it_is(near, place):

@@ -233,10 +233,35 @@ impl NamespaceClient {
     /// # Errors
     /// As unlink.
     pub fn unlink(&self, parent: Fid, name: &[u8], by: impl Into<RequestOrigin>) -> Result<()> {
+        self.unlink_if(parent, name, None, by)
+    }
+
+    /// The same for a name that must be `fid`'s.
+    ///
+    /// # Errors
+    /// As unlink; `ENOENT` if it is another file's.
+    pub fn unlink_file(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        fid: Fid,
+        by: impl Into<RequestOrigin>,
+    ) -> Result<()> {
+        self.unlink_if(parent, name, Some(fid), by)
+    }
+
+    fn unlink_if(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        fid: Option<Fid>,
+        by: impl Into<RequestOrigin>,
+    ) -> Result<()> {
         let RequestOrigin { caller, thread } = by.into();
         let request = meta::Unlink {
             parent,
             name: name.to_vec(),
+            fid,
             caller,
         };
         let removed = self.ask(parent.owner(), request)?;

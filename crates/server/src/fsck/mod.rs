@@ -4,7 +4,8 @@
 //! superblock is written again from the other one, and noted.
 //!
 //! What is checked: every block and record of the stores; namespace and attributes; extents against files; every piece of every
-//! span; spans against segment files; counts of chunks against the spans that name them; extents against spans, both ways.
+//! span; spans against segment files; counts of chunks against the spans that name them,
+//! and their fingerprints against their bytes; extents against spans, both ways.
 //!
 //! A **problem** is what no crash may leave. A **note** is what a crash may leave and the next start completes or rolls
 //! back, or space that is lost but harms nothing.
@@ -39,7 +40,8 @@ use std::sync::Arc;
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FsckProblem {
-    /// Which part found it: `store`, `namespace`, `files`, `extents`, `data`, `counts`, `segments`.
+    /// Which part found it: `store`, `namespace`, `files`, `extents`, `data`, `fingerprints`, `counts`,
+    /// `segments`.
     pub part: String,
     /// What and where, for a person.
     pub text: String,

@@ -133,11 +133,14 @@ pub fn check(
         let counts = container::load_counts(&m.store, &container).ok();
         let is_named = |i: usize| counts.as_ref().is_none_or(|counts| counts.0[i] > 0);
         bytes.check_container(&container, counts.as_ref());
-        for chunk in bytes.wrong_fingerprints(&container, counts.as_ref())? {
+        let wrong = bytes.wrong_fingerprints(&container, counts.as_ref())?;
+        if let Some(first) = wrong.first() {
             let text = format!(
-                "member {}: container {} chunk {chunk}: its fingerprint is that of other bytes, which would be taken for it when they are written; \
-                 `forebay fsck --repair` removes the fingerprint",
-                m.member, container.id
+                "member {}: container {}: the fingerprints of {} chunks, the first of them chunk {first}, are not those of their bytes, so \
+                 these are stored anew when they are written again; `forebay fsck --repair` removes such fingerprints",
+                m.member,
+                container.id,
+                wrong.len(),
             );
             report.problem("fingerprints", text);
         }

@@ -488,10 +488,9 @@ fn wrong_counts_are_found_and_a_repair_makes_them_anew() {
 }
 
 #[test]
-fn a_fingerprint_of_other_bytes_is_found_and_a_repair_removes_it() {
+fn a_wrong_fingerprint_is_found_and_a_repair_removes_it() {
     let dir = settled();
     let other = forebay_testkit::random::seeded_bytes(6, 4096);
-    let mut key = Vec::new();
     let mut chunk = 0;
     change(&dir, 0, |store| {
         let container = first_container(store);
@@ -502,25 +501,33 @@ fn a_fingerprint_of_other_bytes_is_found_and_a_repair_removes_it() {
             .find(|i| page(*i) && known.of[*i].is_some())
             .unwrap();
         known.of[chunk] = Some(known.kind.of(&other));
-        key = RecordKind::Fingerprints.key(id).to_vec();
+        let key = RecordKind::Fingerprints.key(id).to_vec();
         let mut batch = Batch::new();
-        batch.put(keys::CONTAINERS, key.clone(), known.value());
+        batch.put(keys::CONTAINERS, key, known.value());
         // The index is filled from the containers: as if it had been so when the service stopped.
         batch.delete(keys::CONTAINERS, container::keys::SAVED_INDEX.to_vec());
         batch
     });
     let report = run(&dir);
-    let text = format!("container 1 chunk {chunk}: its fingerprint is that of other bytes");
+    let text =
+        format!("container 1: the fingerprints of 1 chunks, the first of them chunk {chunk},");
     finds(&report, "fingerprints", &text);
     assert_eq!(report.problems.len(), 1, "{:#?}", report.problems);
     let repair = crate::repair::Repair::prepare(&[dir.path().into()], &mut |_| {}).unwrap();
-    let told = |line: &String| line.contains("the fingerprints of 1 chunks");
+    let told =
+        |line: &String| line.contains("the fingerprints of 1 chunks are not those of their bytes");
     let damage = &repair.losses().damage;
     assert!(damage.iter().any(told), "{damage:?}");
     repair.put_in_place().unwrap();
     drop(repair);
     assert_eq!(run(&dir).problems, []);
-    // The other bytes are not taken for the chunk.
+    change(&dir, 0, |store| {
+        let id = first_container(store).id;
+        let stored = container::load_fingerprints(store, id).unwrap().unwrap();
+        assert_eq!(stored.of[chunk], None);
+        assert!(stored.of.iter().flatten().count() > 100);
+        Batch::new()
+    });
     let bytes = [other, forebay_testkit::random::seeded_bytes(7, 1 << 20)].concat();
     assert_is_stored_right(&dir, &bytes);
 }

@@ -5,22 +5,34 @@ use super::plan::{NameInDirectory, OperationPlan};
 use crate::{Caller, Fid, Kind, Member, Result};
 use rustix::io::Errno;
 
+/// What may lose its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemovedKind {
+    /// An empty directory.
+    Directory,
+    /// Anything else; only this inode, if one is given.
+    NotDirectory(Option<Fid>),
+}
+
 impl NamespaceOperations {
-    /// `directory`: it must be one, and else none. Answers what lost the name.
+    /// Answers what lost the name; `ENOENT` if the name is another inode's than the wanted one.
     pub fn remove(
         &self,
         dir: Fid,
         name: &[u8],
         (by, caller): (Member, Caller),
-        directory: bool,
+        removed: RemovedKind,
     ) -> Result<Fid> {
         names::check(name)?;
         self.retry(|| {
             let inode = self.local.directory(dir)?;
             let entry = self.local.get_entry(dir, name)?;
-            match (directory, entry.kind == Kind::Dir) {
-                (false, true) => return Err(Errno::ISDIR.into()),
-                (true, false) => return Err(Errno::NOTDIR.into()),
+            match (removed, entry.kind == Kind::Dir) {
+                (RemovedKind::NotDirectory(Some(fid)), _) if fid != entry.fid => {
+                    return Err(Errno::NOENT.into());
+                }
+                (RemovedKind::NotDirectory(_), true) => return Err(Errno::ISDIR.into()),
+                (RemovedKind::Directory, false) => return Err(Errno::NOTDIR.into()),
                 _ => {}
             }
             self.check_sticky(inode.uid, inode.mode, entry, caller)?;

@@ -5,6 +5,7 @@ use super::attempt::hold_reply;
 use super::intents::Intents;
 use super::local::LocalNamespace;
 use super::participant::IntentParticipant;
+use super::remove::RemovedKind;
 use crate::inodes::leases::{LeaseChange, LeasedObject};
 use crate::{Attr, DirEntry, Error, Fid, Kind, Member, Result};
 use forebay_proto::intents::{EntryTarget, IntentId};
@@ -34,11 +35,13 @@ impl OperationService for Namespace {
     }
     fn unlink(&self, from: Member, r: Unlink) -> Result<Fid> {
         let by = (from, r.caller);
-        self.operations.remove(r.parent, &r.name, by, false)
+        let kind = RemovedKind::NotDirectory(r.fid);
+        self.operations.remove(r.parent, &r.name, by, kind)
     }
     fn remove_dir(&self, from: Member, r: RemoveDir) -> Result<Fid> {
         let by = (from, r.caller);
-        self.operations.remove(r.parent, &r.name, by, true)
+        let kind = RemovedKind::Directory;
+        self.operations.remove(r.parent, &r.name, by, kind)
     }
     fn rename(&self, from: Member, r: Rename) -> Result<Vec<Fid>> {
         self.operations.rename(&r, from)

@@ -28,7 +28,7 @@ pub struct CollectedStore {
     pub index: Option<ExtentIndex>,
     /// Some record of it may be lost.
     pub damaged: bool,
-    /// Chunks of which the fingerprint is that of other bytes.
+    /// Chunks whose fingerprint is not that of their bytes, by container.
     pub wrong_fingerprints: HashMap<ContainerId, Vec<usize>>,
     /// What is damaged of it, but for what the open found.
     found: Vec<Damage>,

@@ -299,7 +299,7 @@ fn copy_log_records(
     if !m.wrong_fingerprints.is_empty() {
         let chunks: usize = m.wrong_fingerprints.values().map(Vec::len).sum();
         losses.damage.push(format!(
-            "member {}: the fingerprints of {chunks} chunks are those of other bytes, and are removed",
+            "member {}: the fingerprints of {chunks} chunks are not those of their bytes, and are removed",
             m.member
         ));
     }

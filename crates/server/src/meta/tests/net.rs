@@ -439,6 +439,7 @@ impl Net {
         let request = Unlink {
             parent,
             name,
+            fid: None,
             caller,
         };
         self.ask(parent.owner(), request).map(drop)
