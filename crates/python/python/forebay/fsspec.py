@@ -321,20 +321,22 @@ class _DeferredFile(io.BufferedWriter):
         self._path = path
         self._exclusive = "x" in mode
         self._temporary = f"{path}{TEMPORARY}{uuid.uuid4().hex}"
-        super().__init__(connection.open_raw(self._temporary, "xb"), forebay._connection.BUFFER_BYTES)
+        # Holds the temporary name, which is removed with it. What is written is published when the file itself is closed.
+        self._name_holder = connection.open_raw(self._temporary, "xb", temporary=True)
+        super().__init__(connection.open_raw(self._temporary, "r+b"), forebay._connection.BUFFER_BYTES)
 
     def commit(self) -> None:
         self.close()
         if self._exclusive:
             # A second name is refused where there is one.
             self._connection.link(self._temporary, self._path)
-            self._connection.remove(self._temporary)
         else:
             self._connection.rename(self._temporary, self._path)
+        self._name_holder.close()
 
     def discard(self) -> None:
         self.close()
-        self._connection.remove(self._temporary)
+        self._name_holder.close()
 
 
 def _time(seconds: float) -> datetime.datetime:

@@ -1,11 +1,15 @@
 """Connections and file systems in other processes: forked ones, and those that get them pickled."""
 
+import errno
 import multiprocessing
 import os
 import signal
+import time
 
 import fsspec
 import pytest
+
+from conftest import run, running
 
 WORKERS = 4
 
@@ -99,3 +103,54 @@ def test_a_child_that_is_killed_gives_back_its_locks(near, place):
         assert file.lock()
     os.close(read)
     os.close(write)
+
+
+def test_a_child_that_is_killed_in_a_transaction_leaves_nothing(service, near, place):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _limited()
+            files = fsspec.filesystem("forebay", store=service.store, member=0, skip_instance_cache=True)
+            files.start_transaction()
+            with files.open(f"{place}/f", "wb") as file:
+                file.write(b"half of it")
+            os.write(write, b"x" * len(near.listdir(place)))
+            signal.pause()
+        finally:
+            os._exit(1)
+    assert os.read(read, 6) == b"x"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    end = time.monotonic() + 30
+    while near.listdir(place):
+        assert time.monotonic() < end, near.listdir(place)
+        time.sleep(0.02)
+    os.close(read)
+    os.close(write)
+
+
+def test_a_connection_goes_on_when_its_server_was_started_again():
+    with running(1) as own:
+        near = own.connect()
+        files = fsspec.filesystem("forebay", store=own.store, skip_instance_cache=True)
+        near.write_bytes("/f", b"before")
+        held = near.open_raw("/f", "r+b")
+        half = near.open_raw("/half", "xb", temporary=True)
+        assert held.read(3) == b"bef" and files.cat("/f") == b"before"
+        run("umount", own.store, "--force")
+        for call in (lambda: near.stat("/f"), lambda: files.cat("/f")):
+            with pytest.raises(ConnectionRefusedError):
+                call()
+        run("mount", own.store, own.mounts[0])
+        assert near.read_bytes("/f") == b"before" and files.cat("/f") == b"before"
+        # What was open was the ended server's.
+        for call in (held.read, lambda: held.write(b"x"), held.lock):
+            with pytest.raises(OSError) as stale:
+                call()
+            assert stale.value.errno == errno.ESTALE
+        for file in (held, half):
+            with pytest.raises(OSError):
+                file.close()
+            assert file.closed
+        assert near.listdir("/") == ["f"]

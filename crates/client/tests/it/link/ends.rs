@@ -116,7 +116,8 @@ fn a_temporary_file_of_a_killed_client_loses_its_name() {
     assert!(far.exists("/temporary"));
     holder.kill();
     until("its name is gone", || !far.exists("/temporary"));
-    assert_eq!(far.metadata("/held").unwrap().len(), 4);
+    let published = || far.metadata("/held").unwrap().len() == 4;
+    until("its other file is closed", published);
     world.stop_and_check();
 }
 
