@@ -1,8 +1,8 @@
 //! Random histories with settling, with and without codecs, of logs that share much and are versions of one thing, with crashes and failing calls at every stage, against a plain model:
 //! what was acknowledged is there as the durability says, nothing reads as other bytes than were written, every chunk is counted as
-//! often as it is named, and when all is freed nothing is left.
+//! often as it is named and has the fingerprint of its bytes, and when all is freed nothing is left.
 use crate::common::{options, read_from_elsewhere, settle_options, wave};
-use forebay_data::check::recount;
+use forebay_data::check::{ByteCheck, SegmentFiles, StoredBytes, recount};
 use forebay_data::fingerprint::FingerprintKind;
 use forebay_data::ranges::{merge, subtract};
 use forebay_data::{
@@ -242,6 +242,15 @@ fn check_counts(machine: &Machine) {
     assert!(stats.stored - raw - unique <= stats.buffers);
 }
 
+fn check_fingerprints(machine: &Machine) {
+    let files = SegmentFiles::new(&machine.disk, Path::new("/m/data"));
+    let mut bytes = StoredBytes::new(&machine.store, Some(files), ByteCheck::Bytes);
+    bytes.check_containers(|bytes, container, counts| {
+        let wrong = bytes.wrong_fingerprints(container, counts).unwrap();
+        assert_eq!(wrong, [], "container {}", container.id);
+    });
+}
+
 /// After the restart: bytes as promised, work goes on, and when all is freed nothing is left.
 fn after(image: &Image, durability: Durability, seed: u64, logs: &mut Vec<Log>, promise: Promise) {
     let machine = Machine::start(FaultIo::with_image(image, 1), durability, seed).unwrap();
@@ -269,6 +278,7 @@ fn after(image: &Image, durability: Durability, seed: u64, logs: &mut Vec<Log>, 
     machine.logs.read(new, 0, &mut buf).unwrap();
     assert!(buf == SHARED[..100_000]);
     check_counts(&machine);
+    check_fingerprints(&machine);
     logs.push(Log {
         id: new,
         ..Log::default()
