@@ -8,7 +8,7 @@
 //! | `wrong_fingerprints` | chunks whose fingerprint is not that of their bytes |
 //! | `recount` | counts of chunks, from the spans and the holds of bases |
 //!
-//! However many spans name a chunk, it is read once for its checksum, and once more for its fingerprint.
+//! The bytes of a chunk are read the same few times however many spans name it: for checksums, to be decoded, and for fingerprints.
 mod recount;
 mod segment_files;
 mod stored_bytes;

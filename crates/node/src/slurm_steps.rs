@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 /// The variable that tells the processes of a command which `forebay run` it belongs to, as `PID@HOST`. What `srun` starts inherits it.
 pub const COMMAND_VARIABLE: &str = "FOREBAY_COMMAND";
 
-/// What Slurm may take to show the process of a step whose `srun` has ended.
+/// The longest time until the process of a step appears after its `srun` has ended.
 const STEP_LAUNCH_LIMIT: Duration = Duration::from_secs(2);
 
-/// Between two looks for such a process: nothing tells that one has begun.
+/// The interval between scans for such a process: nothing tells that one has begun.
 const STEP_SCAN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Between two looks for new tasks of steps that have not ended.
+/// The interval between scans for new tasks of steps that have not ended.
 const TASK_SCAN_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The tasks of a command that is over, in steps that run on. They are known by [`COMMAND_VARIABLE`]: a task that `srun` gave another

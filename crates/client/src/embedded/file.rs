@@ -183,12 +183,17 @@ impl EmbeddedFile {
         if !self.take() {
             return Ok(());
         }
-        let removed = self.remove_temporary();
         let flushed = self.delegate.flush(self.handle);
         // Before its locks go, as in `unlock`.
         self.show_changes();
         let released = self.delegate.release(self.handle);
-        released.and(flushed).and(removed)
+        // Last: the owner of the directory may not answer, and others may wait for the locks.
+        released.and(flushed).and(self.remove_temporary())
+    }
+
+    /// Whether closing it removes a name.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.temporary.is_some()
     }
 
     fn remove_temporary(&self) -> Result<()> {

@@ -111,7 +111,7 @@ impl EmbeddedTeam {
             create_new: options.create_new,
         });
         let flags = match options.temporary {
-            // Which of the handles would its name go with?
+            // A team has several handles, and the name would be removed with one.
             true => Err(Errno::INVAL.into()),
             false => options.effective(),
         };

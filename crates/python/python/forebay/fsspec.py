@@ -10,6 +10,7 @@ command. fsspec finds this class by the package's entry point.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import os
@@ -326,17 +327,26 @@ class _DeferredFile(io.BufferedWriter):
         super().__init__(connection.open_raw(self._temporary, "r+b"), forebay._connection.BUFFER_BYTES)
 
     def commit(self) -> None:
-        self.close()
-        if self._exclusive:
-            # A second name is refused where there is one.
-            self._connection.link(self._temporary, self._path)
-        else:
-            self._connection.rename(self._temporary, self._path)
-        self._name_holder.close()
+        try:
+            self.close()
+            if self._exclusive:
+                # A second name is refused where there is one.
+                self._connection.link(self._temporary, self._path)
+            else:
+                self._connection.rename(self._temporary, self._path)
+        finally:
+            self._remove_temporary_name()
 
     def discard(self) -> None:
-        self.close()
-        self._name_holder.close()
+        try:
+            self.close()
+        finally:
+            self._remove_temporary_name()
+
+    def _remove_temporary_name(self) -> None:
+        # Its server removes it also if the close fails, which changes nothing of the file.
+        with contextlib.suppress(OSError):
+            self._name_holder.close()
 
 
 def _time(seconds: float) -> datetime.datetime:

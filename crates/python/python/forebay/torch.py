@@ -265,12 +265,12 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
     def _discard_data_file(self) -> None:
         file, self._data_file = self._data_file, None
         if file is not None:
-            file.close()
+            _remove_temporary_name(file)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self.rank = kwargs.get("rank")
         self.use_collectives = kwargs.get("use_collectives", True)
-        # What a save left in the directory whose server was killed goes. Nothing of this one is there yet: with collectives no rank makes a file
+        # Removes what an unfinished save left because its server was killed. Nothing of this one is there yet: with collectives no rank makes a file
         # before all have come to the plan, and without them each has names of its own.
         for name in (self._data_name(), self._data_name() + ".tmp", self._metadata_name() + ".tmp"):
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -288,7 +288,7 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         return METADATA if self.use_collectives or self.rank is None else f"__{self.rank}{METADATA}"
 
     def _data_name(self) -> str:
-        """The data file of the save under way, which no checkpoint names; until it is finished, with ``.tmp`` behind."""
+        """The data file of the save under way, which no checkpoint names; until it is finished, with the suffix ``.tmp``."""
         try:
             found = self.connection.lstat(os.path.join(self.path, self._metadata_name()))
             replaces = f"{found.st_ino}_{found.st_mtime_ns:x}"
@@ -382,15 +382,7 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
         data = os.path.join(self.path, data_name)
         final = os.path.join(self.path, self._metadata_name())
         try:
-            with self.connection.open_raw(final + ".tmp", "xb", temporary=True):
-                # Closed before it gets its name: a close publishes.
-                with self.connection.open_raw(final + ".tmp", "r+b") as file:
-                    file.write(pickle.dumps(metadata))
-                    if self.sync_files:
-                        file.commit()
-                # Unlike a rename, it replaces nothing.
-                self.connection.link(data + ".tmp", data)
-                self.connection.rename(final + ".tmp", final)
+            self._publish(pickle.dumps(metadata), data, final)
         finally:
             self._discard_data_file()
         # Nothing names the data of what was there before, but what ranks wrote that each have a checkpoint there.
@@ -401,7 +393,33 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
             is_data = name.startswith("__") and name.endswith((".distcp", ".distcp.tmp")) and name != data_name
             is_replaced = not name.startswith(kept) if self.use_collectives else name.startswith(self._data_prefix())
             if is_data and is_replaced:
-                self.connection.remove(os.path.join(self.path, name))
+                # A server removes the unfinished file of a dead rank at any time.
+                with suppress(FileNotFoundError):
+                    self.connection.remove(os.path.join(self.path, name))
+
+    def _publish(self, metadata: bytes, data: str, final: str) -> None:
+        """Gives the written files their names, ``final`` last: with that the checkpoint is there."""
+        made = self._data_file
+        if made is None or self.connection.lstat(data + ".tmp").st_ino != made.stat().st_ino:
+            raise RuntimeError(f"another save into {self.path} began before this one was finished")
+        holder = self.connection.open_raw(final + ".tmp", "xb", temporary=True)
+        try:
+            # Closed before it gets its name: a close publishes.
+            with self.connection.open_raw(final + ".tmp", "r+b") as file:
+                file.write(metadata)
+                if self.sync_files:
+                    file.commit()
+            # Unlike a rename, it replaces nothing.
+            self.connection.link(data + ".tmp", data)
+            self.connection.rename(final + ".tmp", final)
+        finally:
+            _remove_temporary_name(holder)
+
+
+def _remove_temporary_name(file: forebay.File) -> None:
+    """Closes a temporary file of which nothing else matters. Its server removes the name also if the close fails."""
+    with suppress(OSError):
+        file.close()
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from torch.distributed.checkpoint import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 
 import conftest
@@ -141,19 +142,55 @@ def test_a_failed_save_is_no_checkpoint(near, place):
     assert near.listdir(f"{place}/c") == []
 
 
-def test_a_save_whose_end_fails_leaves_nothing_and_one_without_syncs_is_whole_elsewhere(near, far, place, monkeypatch):
+@pytest.mark.parametrize("step", ["link", "rename"])
+def test_a_save_whose_end_fails_leaves_the_checkpoint_before(near, far, place, monkeypatch, step):
+    def broken(*args):
+        raise OSError("broken")
+
+    def save(value, **options):
+        dcp.save({"t": torch.full((9,), value)}, storage_writer=StorageWriter(near, path, **options), no_dist=True)
+
+    def check(value):
+        # On another node, also without a sync.
+        found = {"t": torch.zeros(9)}
+        dcp.load(found, storage_reader=StorageReader(far, path), no_dist=True)
+        assert torch.equal(found["t"], torch.full((9,), value))
+
     path = f"{place}/c"
-    dcp.save({"t": torch.ones(9)}, storage_writer=StorageWriter(near, path, sync_files=False), no_dist=True)
+    save(1.0, sync_files=False)
     before = near.listdir(path)
     with monkeypatch.context() as patch:
-        link = lambda *a: (_ for _ in ()).throw(OSError("broken"))  # noqa: E731
-        patch.setattr(forebay.Connection, "link", link)
+        patch.setattr(forebay.Connection, step, broken)
         with pytest.raises(dcp.CheckpointException):
-            dcp.save({"t": torch.zeros(9)}, storage_writer=StorageWriter(near, path), no_dist=True)
-    assert near.listdir(path) == before
-    found = {"t": torch.zeros(9)}
-    dcp.load(found, storage_reader=StorageReader(far, path), no_dist=True)
-    assert torch.equal(found["t"], torch.ones(9))
+            save(2.0)
+    # After the link its whole data has a name, until the next save.
+    assert len(near.listdir(path)) == len(before) + (step == "rename")
+    check(1.0)
+    save(3.0)
+    assert len(near.listdir(path)) == 2
+    check(3.0)
+
+
+def test_a_save_that_another_one_got_ahead_of_is_not_published(near, place):
+    first, second = (StorageWriter(near, f"{place}/c") for _ in range(2))
+    for writer in (first, second):
+        writer.set_up_storage_writer(True)
+        writer.prepare_global_plan([])
+    with pytest.raises(RuntimeError, match="another save"):
+        first.finish(Metadata({}), [])
+    second.finish(Metadata({}), [])
+    assert len(near.listdir(f"{place}/c")) == 2
+
+
+def test_a_writer_goes_on_when_its_server_was_started_again():
+    with conftest.running(1) as own:
+        writer = StorageWriter(own.connect(), "/c")
+        writer.set_up_storage_writer(True)
+        writer.prepare_global_plan([])
+        conftest.run("umount", own.store, "--force")
+        conftest.run("mount", own.store, own.mounts[0])
+        dcp.save({"t": torch.ones(9)}, storage_writer=writer, checkpoint_id="/c", no_dist=True)
+        assert len(own.connect().listdir("/c")) == 2
 
 
 def test_a_directory_that_is_there_stays_as_it_is(near, place):

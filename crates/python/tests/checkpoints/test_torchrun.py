@@ -56,7 +56,7 @@ def test_a_rank_that_is_killed_leaves_the_checkpoint_before(service, near, far):
     while near.listdir("/ckpt/killed") != [".metadata", "__all_0.distcp"]:
         assert time.monotonic() < end, near.listdir("/ckpt/killed")
         time.sleep(0.05)
-    # What is left where a server was killed too goes with the next save.
+    # The next save removes what is left where a server was killed too.
     before, half = near.listdir("/ckpt/killed"), StorageWriter(far)
     half.reset("/ckpt/killed")
     for name in (half._data_name(), half._data_name() + ".tmp", ".metadata.tmp"):

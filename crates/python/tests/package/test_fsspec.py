@@ -143,6 +143,17 @@ def test_appending_in_a_transaction_is_refused_and_the_rest_is_not_kept(fs, plac
     assert fs.cat(f"{place}/log") == b"before, after"
 
 
+def test_a_transaction_that_fails_at_its_end_leaves_no_other_names(fs, elsewhere, place):
+    fs.pipe_file(f"{place}/there", b"before")
+    with pytest.raises(FileExistsError), fs.transaction:
+        for name in ("there", "new"):
+            with fs.open(f"{place}/{name}", "xb") as file:
+                file.write(b"after")
+    assert elsewhere.cat_file(f"{place}/there") == b"before"
+    names = {os.path.basename(name) for name in elsewhere.ls(place, detail=False)}
+    assert names - {"new"} == {"there"}
+
+
 def test_a_transaction_shows_its_files_at_its_end(fs, elsewhere, place):
     with fs.transaction:
         with fs.open(f"{place}/f", "wb") as file:

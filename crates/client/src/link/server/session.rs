@@ -193,7 +193,10 @@ impl SessionFile {
 
 impl SessionResources {
     fn close(self) {
-        for file in self.files.values() {
+        let mut files: Vec<_> = self.files.into_values().collect();
+        // The owner of a directory that does not answer is not to keep other files from being closed.
+        files.sort_by_key(|file| file.file.is_temporary());
+        for file in files {
             if let Err(e) = file.close() {
                 tracing::warn!("a file that an ended program had open: {e}");
             }
