@@ -1,11 +1,11 @@
 //! Crashes and faults of settling and collecting, each at its place: a test for each row of the table of cases.
 //!
 //! After each, every chunk is counted as often as it is named, and when all is freed nothing is left.
-use crate::common::{options, settle_options};
+use crate::common::{options, settle_options, wave};
 use forebay_data::check::recount;
 use forebay_data::container::keys::RecordKind;
 use forebay_data::keyspaces::CONTAINERS;
-use forebay_data::{LogId, LogStore, LogStoreOptions, container, span};
+use forebay_data::{CodecWhen, LogId, LogStore, LogStoreOptions, container, span};
 use forebay_proto::{Error, Fid};
 use forebay_storage::fault::{Call, FaultIo, HookedIo, Image};
 use forebay_storage::{Batch, Io, Options, Store};
@@ -31,14 +31,19 @@ struct Machine {
     hook: Arc<Mutex<Option<AtCall>>>,
     /// A file that cannot be read.
     unreadable: Arc<Mutex<Option<PathBuf>>>,
+    codec_when: CodecWhen,
 }
 
 impl Machine {
     fn new() -> Machine {
-        Machine::on(FaultIo::new(1))
+        Machine::encoding(CodecWhen::Off)
     }
 
-    fn on(disk: FaultIo) -> Machine {
+    fn encoding(codec_when: CodecWhen) -> Machine {
+        Machine::on(FaultIo::new(1), codec_when)
+    }
+
+    fn on(disk: FaultIo, codec_when: CodecWhen) -> Machine {
         let hook: Arc<Mutex<Option<AtCall>>> = Arc::default();
         let unreadable: Arc<Mutex<Option<PathBuf>>> = Arc::default();
         let hooked = {
@@ -65,6 +70,7 @@ impl Machine {
         let store = Arc::new(Store::open(io.clone(), Path::new("/m/kv"), records).unwrap());
         let options = LogStoreOptions {
             settle: Some(settle_options()),
+            codec_when,
             ..options()
         };
         let logs = LogStore::open(io, Path::new("/m/data"), store.clone(), options).unwrap();
@@ -74,6 +80,7 @@ impl Machine {
             logs: Arc::new(logs),
             hook,
             unreadable,
+            codec_when,
         }
     }
 
@@ -101,16 +108,17 @@ impl Machine {
     fn after_close(self, meanwhile: impl FnOnce(&FaultIo)) -> Machine {
         self.logs.close().unwrap();
         self.store.close().unwrap();
-        let image = self.disk.kill();
+        let (image, codec_when) = (self.disk.kill(), self.codec_when);
         drop(self);
         let disk = FaultIo::with_image(&image, 2);
         meanwhile(&disk);
-        Machine::on(disk)
+        Machine::on(disk, codec_when)
     }
 
     fn restart(self, image: &Image) -> Machine {
+        let codec_when = self.codec_when;
         drop(self);
-        let machine = Machine::on(FaultIo::with_image(image, 2));
+        let machine = Machine::on(FaultIo::with_image(image, 2), codec_when);
         for (log, _) in machine.logs.unsealed().unwrap() {
             let all = std::slice::from_ref(&(0..u64::MAX));
             machine.logs.retain(log, all).unwrap();
@@ -185,11 +193,20 @@ fn is_log(path: &Path) -> bool {
 
 /// Bytes of which a half is in another log too, so that the new half is copied to a container.
 fn half_new(shared: &[u8]) -> Vec<u8> {
-    [
-        &shared[..shared.len() / 2],
-        &seeded_bytes(99, shared.len() / 2),
-    ]
-    .concat()
+    half_new_for(CodecWhen::Off, shared)
+}
+
+fn half_new_for(codec_when: CodecWhen, shared: &[u8]) -> Vec<u8> {
+    let half = shared.len() / 2;
+    [&shared[..half], &content(codec_when, 99, half)].concat()
+}
+
+/// Bytes that a codec makes short where there is one.
+fn content(codec_when: CodecWhen, seed: u64, len: usize) -> Vec<u8> {
+    match codec_when {
+        CodecWhen::Off => seeded_bytes(seed, len),
+        _ => wave(seed, len / 4),
+    }
 }
 
 #[test]
@@ -407,7 +424,7 @@ fn a_log_that_is_retained_and_one_that_is_moved_while_they_are_settled_are_right
     machine.logs.free(&[(moved, 100_000..u64::MAX)]).unwrap();
     let image = machine.disk.kill();
     drop(machine);
-    let machine = Machine::on(FaultIo::with_image(&image, 3));
+    let machine = Machine::on(FaultIo::with_image(&image, 3), CodecWhen::Off);
     settle_meanwhile(&machine, move |store| {
         let keep = std::slice::from_ref(&(0..300_000));
         store.retain(kept, keep).unwrap();
@@ -480,9 +497,9 @@ fn the_pages_of_a_container_that_adopted_raw_bytes_are_never_punched() {
 }
 
 /// Two logs that share chunks of a container of which little is left, so that it is moved.
-fn mostly_dead() -> (Machine, LogId, Vec<u8>) {
-    let machine = Machine::new();
-    let bytes = seeded_bytes(1, 1024 * KIB);
+fn mostly_dead(codec_when: CodecWhen) -> (Machine, LogId, Vec<u8>) {
+    let machine = Machine::encoding(codec_when);
+    let bytes = content(codec_when, 1, 1024 * KIB);
     let log = machine.written(&bytes, 256 * KIB);
     machine.logs.settle().unwrap();
     machine.logs.sync_all().unwrap();
@@ -499,8 +516,22 @@ fn assert_mostly_dead(machine: &Machine, log: LogId, bytes: &[u8]) {
 
 #[test]
 fn a_container_whose_move_is_cut_off_anywhere_is_at_its_old_place_or_at_its_new_one() {
-    for n in 1.. {
-        let (machine, log, bytes) = mostly_dead();
+    move_cut_off_anywhere(CodecWhen::Off, 1);
+}
+
+#[test]
+fn an_encoded_container_whose_move_is_cut_off_anywhere_is_at_one_of_its_places() {
+    for codec_when in [CodecWhen::Settle, CodecWhen::Inline] {
+        move_cut_off_anywhere(codec_when, 3);
+    }
+}
+
+/// At every call, or at each third one to save time.
+fn move_cut_off_anywhere(codec_when: CodecWhen, step: usize) {
+    for n in (1..).step_by(step) {
+        let (machine, log, bytes) = mostly_dead(codec_when);
+        let encodes = codec_when != CodecWhen::Off;
+        assert_eq!(machine.logs.stats().encoded > 0, encodes);
         machine.disk.stop_after(n);
         let moved = machine.logs.clean(true).is_ok() && machine.disk.failed_call().is_none();
         let machine = match n % 2 {
@@ -581,7 +612,7 @@ fn while_a_record_of_a_container_is_unreadable_nothing_is_collected_and_it_is_na
             store.apply(batch).unwrap();
         };
         let image = machine.disk.image();
-        let damaged = Machine::on(FaultIo::with_image(&image, 4));
+        let damaged = Machine::on(FaultIo::with_image(&image, 4), CodecWhen::Off);
         put(&damaged.store, vec![9; 30]);
         let damaged = damaged.after_kill();
         let read = damaged.read(logs[0], 0, 1);
@@ -630,7 +661,7 @@ fn while_a_record_of_a_span_is_unreadable_it_is_named_and_what_it_names_stays() 
     put(&machine.store, vec![9; 30]);
     let image = machine.disk.kill();
     drop(machine);
-    let machine = Machine::on(FaultIo::with_image(&image, 5));
+    let machine = Machine::on(FaultIo::with_image(&image, 5), CodecWhen::Off);
     let text = machine.read(logs[0], 0, 1).unwrap_err().to_string();
     let expected = format!("the span of log {} that ends at address", logs[0]);
     assert!(text.contains(&expected), "{text}");
@@ -645,12 +676,21 @@ fn while_a_record_of_a_span_is_unreadable_it_is_named_and_what_it_names_stays() 
 
 #[test]
 fn a_full_disk_at_any_write_leaves_the_raw_bytes_and_settling_is_tried_again() {
+    full_disk_at_any_write(CodecWhen::Off);
+}
+
+#[test]
+fn a_full_disk_at_any_write_of_settling_that_encodes_leaves_the_raw_bytes() {
+    full_disk_at_any_write(CodecWhen::Settle);
+}
+
+fn full_disk_at_any_write(codec_when: CodecWhen) {
     for pages in (0..90).step_by(7) {
-        let machine = Machine::new();
-        let shared = seeded_bytes(1, 512 * KIB);
+        let machine = Machine::encoding(codec_when);
+        let shared = content(codec_when, 1, 512 * KIB);
         let first = machine.written(&shared, 512 * KIB);
         machine.logs.settle().unwrap();
-        let half = half_new(&shared);
+        let half = half_new_for(codec_when, &shared);
         let log = machine.written(&half, 512 * KIB);
         machine
             .disk
@@ -811,7 +851,7 @@ fn a_container_that_cannot_be_read_stops_no_settling() {
 
 #[test]
 fn a_container_that_is_moved_while_it_is_read_is_not_taken_for_damaged() {
-    let (machine, log, bytes) = mostly_dead();
+    let (machine, log, bytes) = mostly_dead(CodecWhen::Off);
     let first = |store: &Store| container::all(store).next().unwrap().unwrap();
     let before = first(&machine.store);
     let again = machine.written(&bytes, 256 * KIB);
@@ -915,10 +955,19 @@ fn after_a_restart_each_of_those_that_share_may_go_and_the_others_are_whole() {
 
 #[test]
 fn settling_that_is_cut_off_at_any_call_leaves_every_byte_readable() {
+    settling_cut_off(CodecWhen::Off);
+}
+
+#[test]
+fn settling_that_encodes_and_is_cut_off_at_any_call_leaves_every_byte_readable() {
+    settling_cut_off(CodecWhen::Settle);
+}
+
+fn settling_cut_off(codec_when: CodecWhen) {
     for n in 1.. {
-        let machine = Machine::new();
-        let shared = seeded_bytes(1, 256 * KIB);
-        let half = half_new(&shared);
+        let machine = Machine::encoding(codec_when);
+        let shared = content(codec_when, 1, 256 * KIB);
+        let half = half_new_for(codec_when, &shared);
         let first = machine.written(&shared, 128 * KIB);
         machine.logs.settle().unwrap();
         let log = machine.written(&half, 256 * KIB);
@@ -937,6 +986,8 @@ fn settling_that_is_cut_off_at_any_call_leaves_every_byte_readable() {
         machine.assert_read(log, &half);
         machine.logs.settle().unwrap();
         machine.assert_read(log, &half);
+        let encodes = codec_when != CodecWhen::Off;
+        assert_eq!(machine.logs.stats().encoded > 0, encodes);
         machine.finish();
         if is_over {
             assert!(n > 8, "settling took {n} calls");
@@ -946,11 +997,50 @@ fn settling_that_is_cut_off_at_any_call_leaves_every_byte_readable() {
 }
 
 #[test]
-fn a_failing_call_of_settling_harms_nothing() {
+fn an_append_that_is_encoded_inline_and_cut_off_at_any_call_leaves_what_was_synced_and_no_wrong_byte()
+ {
     for n in 1.. {
-        let machine = Machine::new();
-        let shared = seeded_bytes(1, 256 * KIB);
-        let half = half_new(&shared);
+        let machine = Machine::encoding(CodecWhen::Inline);
+        let (synced, lost) = (wave(1, 64 * KIB), wave(2, 128 * KIB));
+        let log = machine.written(&synced, 256 * KIB);
+        machine.logs.sync_all().unwrap();
+        assert!(machine.logs.stats().encoded > 0);
+        machine.disk.stop_after(n);
+        let written = machine.logs.append(log, &lost);
+        let written = written.and_then(|_| machine.logs.flush(log, true));
+        let is_over = written.is_ok() && machine.disk.failed_call().is_none();
+        let machine = match n % 2 {
+            0 => machine.after_kill(),
+            _ => machine.after_power_loss(),
+        };
+        machine.assert_read(log, &synced);
+        match machine.read(log, synced.len(), lost.len()) {
+            Ok(read) => assert!(read == lost),
+            Err(e) => assert!(!is_over && matches!(e, Error::Gone { .. }), "{n}: {e}"),
+        }
+        machine.finish();
+        if is_over {
+            assert!(n > 3, "the append took {n} calls");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_failing_call_of_settling_harms_nothing() {
+    failing_call_of_settling(CodecWhen::Off);
+}
+
+#[test]
+fn a_failing_call_of_settling_that_encodes_harms_nothing() {
+    failing_call_of_settling(CodecWhen::Settle);
+}
+
+fn failing_call_of_settling(codec_when: CodecWhen) {
+    for n in 1.. {
+        let machine = Machine::encoding(codec_when);
+        let shared = content(codec_when, 1, 256 * KIB);
+        let half = half_new_for(codec_when, &shared);
         let first = machine.written(&shared, 128 * KIB);
         machine.logs.settle().unwrap();
         let log = machine.written(&half, 256 * KIB);
@@ -1045,7 +1135,7 @@ fn a_run_without_settling_makes_a_saved_index_void() {
         logs.close().unwrap();
         store.close().unwrap();
     }
-    let machine = Machine::on(disk);
+    let machine = Machine::on(disk, CodecWhen::Off);
     let again = machine.written(&bytes, 512 * KIB);
     machine.logs.settle().unwrap();
     machine.assert_read(again, &bytes);
