@@ -137,8 +137,8 @@ pub fn ranks(groups: &BTreeSet<u32>) -> Vec<u32> {
     all
 }
 
-/// Whether one of the variables, each `NAME=VALUE`, that a process was started with `matches`. Those of another user's processes cannot be
-/// read.
+/// Whether `matches` holds for one of the variables, each `NAME=VALUE`, that a process was started with. Those of another user's processes
+/// cannot be read.
 fn any_variable(pid: u32, matches: impl FnMut(&[u8]) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(matches)

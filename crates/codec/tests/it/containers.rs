@@ -173,38 +173,19 @@ fn a_wrong_hint_costs_ratio() {
         if !matches!(codec.id(), CodecId::Xor | CodecId::Field | CodecId::Pco) {
             continue;
         }
-        for (truth, wrong, raw) in [
-            (
-                layout(ElementType::F32, 1, 0),
-                layout(ElementType::F64, 1, 0),
-                &singles,
-            ),
-            (
-                layout(ElementType::F32, 1, 0),
-                layout(ElementType::Bf16, 1, 0),
-                &singles,
-            ),
-            (
-                layout(ElementType::F32, 1, 0),
-                layout(ElementType::F32, 1, 1),
-                &singles,
-            ),
-            (
-                layout(ElementType::F64, 1, 0),
-                layout(ElementType::F32, 1, 0),
-                &doubles,
-            ),
-            (
-                layout(ElementType::F64, 1, 0),
-                layout(ElementType::F64, 1, 3),
-                &doubles,
-            ),
+        use ElementType::{Bf16, F32, F64};
+        // What the numbers are, and what the hint says: a type, and where the first one begins.
+        for (truth, raw, wrong, phase) in [
+            (F32, &singles, F64, 0),
+            (F32, &singles, Bf16, 0),
+            (F32, &singles, F32, 1),
+            (F64, &doubles, F32, 0),
+            (F64, &doubles, F64, 3),
         ] {
-            let (right, wrong_len) = (stored(&*codec, truth, raw), stored(&*codec, wrong, raw));
-            assert!(
-                right < wrong_len,
-                "{codec:?}: {truth:?} {right}, {wrong:?} {wrong_len}"
-            );
+            let right = stored(&*codec, layout(truth, 1, 0), raw);
+            let hinted = stored(&*codec, layout(wrong, 1, phase), raw);
+            let what = format!("{codec:?}: {truth:?} {right}, {wrong:?} from {phase} {hinted}");
+            assert!(right < hinted, "{what}");
         }
     }
 }

@@ -270,8 +270,8 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self.rank = kwargs.get("rank")
         self.use_collectives = kwargs.get("use_collectives", True)
-        # Removes what an unfinished save left because its server was killed. Nothing of this one is there yet: with collectives no rank makes a file
-        # before all have come to the plan, and without them each has names of its own.
+        # Removes what an unfinished save left because its server was killed. Nothing of this one is there yet: with collectives no rank makes
+        # a file before all have come to the plan, and without them each has names of its own.
         for name in (self._data_name(), self._data_name() + ".tmp", self._metadata_name() + ".tmp"):
             with suppress(FileNotFoundError, NotADirectoryError):
                 self.connection.remove(os.path.join(self.path, name))
